@@ -1,0 +1,81 @@
+/* From syntax to a typed program: names, constants, axes, shapes, sections. */
+#ifndef PDC_SEMANTIC_SEMANTIC_H
+#define PDC_SEMANTIC_SEMANTIC_H
+
+#include "ir/ir.h"
+#include "syntax/ast.h"
+
+typedef enum Recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL } Recompute;
+typedef enum Precision { PRECISION_F32, PRECISION_F64, PRECISION_BF16 } Precision;
+typedef enum RateKind { RATE_CONSTANT, RATE_COSINE, RATE_LINEAR, RATE_WSD } RateKind;
+typedef enum OptimizerKind { OPTIMIZER_SGD, OPTIMIZER_ADAM, OPTIMIZER_ADAMW, OPTIMIZER_LAMB } OptimizerKind;
+
+typedef struct KeyValue {
+  const char *key;   /* dotted, as written */
+  const char *value; /* text of a string, a name or a number */
+  Span span, value_span;
+} KeyValue;
+
+/* All sections, checked, with their defaults. Counts are 64-bit; spans point at the value (or the section) for errors. */
+typedef struct Config {
+  int64_t pp, dp, tp, cp, ep, zero;
+  bool sequence;
+  Span parallel_span, pp_span, dp_span, tp_span;
+
+  const char *schedule; /* "gpipe", "1f1b", … as in the plan; default "1f1b" */
+  int64_t microbatch, chunks;
+  int64_t batch;        /* global batch: the size of the batch axis */
+  int64_t microbatches; /* batch / (dp * microbatch) */
+  Recompute recompute;
+  const char *layout;   /* NULL when absent */
+  Span schedule_span, kind_span, microbatch_span, chunks_span;
+
+  OptimizerKind optimizer;
+  RateKind rate;
+  double peak, floor;
+  double warmup, end, decay_from; /* in optimizer steps (tokens converted); wsd: start of the decay */
+  bool rate_in_tokens;            /* said in tokens: `end` of 100M or more */
+  double beta1, beta2, eps, decay, momentum, clip;
+
+  Precision compute;
+  VEC(KeyValue) data;       /* train, valid, seed, train.x … as written */
+  int64_t seed;             /* data.seed, default 1234 */
+  int64_t steps, eval_every, save_every, log_every; /* train < >; 0 = never; steps default 100, log_every 1 */
+  VEC(KeyValue) checkpoint;
+
+  /* cluster < >; 0 = not declared */
+  double memory;            /* bytes a rank may use */
+  double flops;             /* peak FLOP/s of a rank */
+  double bandwidth, latency;             /* bytes/s and seconds of a link inside a node */
+  double node_bandwidth, node_latency;   /* between nodes */
+  int64_t ranks_per_node;
+  Span memory_span, cluster_span;
+} Config;
+
+typedef struct Define { /* -D name=value, in command-line order */
+  const char *name, *value;
+} Define;
+
+typedef struct SemanticInput {
+  Arena *arena;
+  Intern *names;
+  Diagnostics *diagnostics;
+  const Module *root;
+  const char *model;              /* --model=NAME or NULL */
+  const Define *defines; uint32_t define_count;
+  const char *const *import_dirs; uint32_t import_dir_count; /* -I …, then the installed library */
+} SemanticInput;
+
+typedef struct Semantic {
+  Graph *graph;          /* NULL after errors */
+  Config config;
+  VEC(const Module *) modules; /* all files read, root first (for deps, and the resolved text) */
+} Semantic;
+
+/* Reads imports, evaluates, checks, elaborates. Errors go to diagnostics; false when there was one. */
+bool semantic_run(const SemanticInput *input, Semantic *out);
+
+/* `name type value (default …)` lines: --list-config. */
+void semantic_list_config(const SemanticInput *input, Text *out);
+
+#endif
