@@ -1,0 +1,151 @@
+/* What an emitted program tells the runtime about itself: segments, wires, parameters, the plan.
+ *
+ * The compiler fills the same structure in memory, computes layouts on it (layout.h) and prints it as C, so planned and
+ * allocated bytes come from one function. Words:
+ *   unit        one trip of one segment; units are numbered 0.. in program order; pipeline chunks are unit ranges
+ *   wire        a tensor that travels between units; buffers hold one micro-batch, this rank's part
+ *   real        the compute precision: 4 or 8 bytes
+ * Ranks: world rank = (pp_rank * dp + dp_rank) * tp + tp_rank. */
+#ifndef PD_PROGRAM_H
+#define PD_PROGRAM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/kernels.h"
+
+#define PD_MAX_WIRES 16
+#define PD_NONE (-1)
+
+/* One call of a segment function: where everything lies for this unit and micro-batch. Arrays are indexed as in the
+ * segment's description. */
+typedef struct pd_frame {
+  void *in[PD_MAX_WIRES];         /* wires in (read only) */
+  void *out[PD_MAX_WIRES];        /* wires out: forward writes, gradients may read */
+  void *d_out[PD_MAX_WIRES];      /* gradients of the wires out (read only); valid where needs_d_out */
+  void *d_in[PD_MAX_WIRES];       /* input_grad overwrites; valid where gives_d_in */
+  void *act;                      /* forward writes, gradients read: kept from F to the end of W */
+  void *stash;                    /* input_grad writes, weight_grad reads */
+  void *scratch;                  /* free to use inside one call */
+  const void *weights;            /* the unit's own parameters, at the parameters' offsets */
+  void *gradients;                /* their gradients, same offsets; weight_grad adds */
+  const void *shared[PD_MAX_WIRES];    /* tied parameters, by index in the segment's list */
+  void *shared_gradients[PD_MAX_WIRES]; /* this unit's own accumulator for each */
+  const void *const *data;        /* per model input: rows of this micro-batch (int32 or real) */
+  double *results;                /* loss at 0, metrics at 1..; forward adds this micro-batch's share */
+  const double *inverse_counts;   /* per normaliser: 1 / counted targets of the whole step, or 0 if there are none */
+  double batch_scale;             /* global batch / samples really evaluated; 1 in training */
+  int64_t samples;                /* valid samples in this micro-batch; microbatch in training */
+  int64_t sample0;                /* number of the first sample in the global batch order (dropout) */
+  uint64_t step, seed;
+  int64_t trip;
+  int tp_rank;
+  bool training;                  /* false: dropout is the identity */
+} pd_frame;
+
+typedef void pd_segment_function(const pd_frame *frame);
+
+typedef struct pd_wire_info {
+  const char *name;
+  int64_t elements; /* of one micro-batch on one rank */
+  bool needs_grad;
+} pd_wire_info;
+
+typedef struct pd_segment_info {
+  const char *name;
+  int64_t trips;
+  int in_count, out_count, shared_count;
+  int in_wire[PD_MAX_WIRES];
+  int in_carried[PD_MAX_WIRES]; /* index into out that the next trip reads instead, or PD_NONE: same in every trip */
+  int out_wire[PD_MAX_WIRES];
+  bool needs_d_out[PD_MAX_WIRES], gives_d_in[PD_MAX_WIRES];
+  int shared[PD_MAX_WIRES];     /* parameter ids */
+  int64_t act_bytes, stash_bytes, scratch_bytes; /* one unit; multiples of 64 */
+  int64_t weight_elements;      /* the unit's own parameters, padded; trained ones first */
+  int64_t trained_elements;     /* size of the gradient block: a prefix of the weights */
+  bool has_weight_grad;         /* weight_grad does something */
+  bool uses_data[PD_MAX_WIRES]; /* model inputs read */
+  pd_segment_function *forward, *input_grad, *weight_grad; /* NULL in the compiler */
+} pd_segment_info;
+
+typedef enum pd_init { PD_INIT_NUMBER, PD_INIT_NORMAL, PD_INIT_UNIFORM } pd_init;
+
+/* A parameter as the user declared it; with trips it is one tensor per trip, "{}" in its name stands for the trip. */
+typedef struct pd_param_info {
+  const char *name;
+  int rank;
+  int64_t shape[PD_MAX_RANK]; /* logical */
+  int split_axis;             /* axis divided over tp, or PD_NONE */
+  int segment;                /* owner, or PD_NONE: tied (or unused) */
+  bool per_trip, frozen, decay;
+  int64_t elements;           /* on one rank */
+  int64_t offset;             /* elements, inside the unit's block; 0 for tied ones */
+  pd_init init;
+  double a, b;                /* NUMBER a; NORMAL std a; UNIFORM [a, b) */
+} pd_param_info;
+
+typedef struct pd_data_info {
+  const char *name;
+  bool is_integer;
+  int rank;
+  int64_t shape[PD_MAX_RANK];       /* of one sample, logical: the batch axis is left out */
+  int64_t elements;                 /* of one sample, on one rank */
+  int split_axis;                   /* axis of shape divided over tp, or PD_NONE */
+  int64_t limit;                    /* values must lie in 0 .. limit-1 (size of the table or classes they index); 0: no rule */
+  bool is_target;                   /* targets of a loss: PD_IGNORE is allowed */
+} pd_data_info;
+
+typedef enum pd_optimizer { PD_SGD, PD_ADAM, PD_ADAMW } pd_optimizer;
+typedef enum pd_rate { PD_RATE_CONSTANT, PD_RATE_COSINE, PD_RATE_LINEAR, PD_RATE_WSD } pd_rate;
+
+typedef struct pd_text_pair { /* key=value of a section, as written */
+  const char *key, *value;
+} pd_text_pair;
+
+typedef struct pd_program {
+  const char *model, *compiler; /* "gpt", "pdc 0.1.0" */
+  const char *plan;             /* canonical JSON, NUL-terminated; NULL in the compiler */
+  int real_bytes;               /* 4 or 8 */
+  int pp, dp, tp, chunks;       /* chunks: per rank */
+  int64_t batch, microbatch, microbatches;
+  int64_t tokens_per_sample;    /* elements of one sample of the first integer input of rank 2 or more; else 1 */
+  bool tokens_are_samples;      /* true: the log's "tokens" are samples */
+  bool recompute;               /* full: activations of a unit are computed again in the gradient */
+  int segment_count, wire_count, param_count, data_count, metric_count, normaliser_count;
+  const pd_segment_info *segments;
+  const pd_wire_info *wires;
+  const pd_param_info *params;
+  const pd_data_info *data;
+  const char *const *metrics;
+  const int *normalisers;       /* per normaliser: the data id whose counted targets it divides by */
+  int loss_segment;             /* segment that adds the loss */
+  /* logits of the loss, for --generate and predictions: real[microbatch * rows_per_sample, classes / tp-split] inside
+   * the loss segment's act block; logits_segment PD_NONE when the loss has no class logits */
+  int logits_segment;
+  int64_t logits_offset;        /* bytes */
+  int64_t logits_rows_per_sample, logits_classes; /* logical classes */
+  bool logits_split;
+  /* the recipe */
+  pd_optimizer optimizer;
+  double beta1, beta2, eps, decay, momentum, clip; /* clip 0: none */
+  pd_rate rate;
+  double peak, floor, warmup, end, decay_from; /* in steps */
+  int64_t steps, eval_every, save_every, log_every, seed;
+  int section_data_count;
+  const pd_text_pair *section_data; /* data < > */
+  double forward_flops, step_flops; /* one whole step of the whole program, for MFU */
+  void (*use_kernels)(const char *set); /* selects the kernel set the segment functions call; NULL in the compiler */
+} pd_program;
+
+/* The emitted main: parses the command line, starts ranks if needed, trains. Returns the exit code. */
+int pd_main(const pd_program *program, int argc, char **argv);
+
+/* Called by segment functions. Sums (or maximum) over the tensor-parallel ranks, in place, in rank order: the same bits
+ * on every member and for every layout of the other axes. */
+void pd_tp_sum_f32(float *x, int64_t n);
+void pd_tp_sum_f64(double *x, int64_t n);
+void pd_tp_max_f32(float *x, int64_t n);
+void pd_tp_max_f64(double *x, int64_t n);
+
+#endif

@@ -1,0 +1,46 @@
+/* The actions of a pipeline rank, shared by compiler and runtime. Spelling as in PyTorch's pipelining schedules:
+ * <chunk><kind><micro-batch>, "0F3"; B is I and W together. */
+#ifndef PD_SCHEDULE_H
+#define PD_SCHEDULE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum pd_action_kind {
+  PD_F, PD_B, PD_I, PD_W,
+  PD_SEND_F, PD_RECV_F, /* activations of `chunk`'s output / input: SEND_F names the sender's chunk, RECV_F the receiver's */
+  PD_SEND_B, PD_RECV_B, /* gradients: SEND_B names the sender's chunk (gradient of its input), RECV_B the receiver's */
+  PD_REDUCE_GRAD,       /* gradients of a chunk complete over replicas; microbatch is PD_NO_MICROBATCH */
+  PD_ACTION_KINDS
+} pd_action_kind;
+#define PD_NO_MICROBATCH (-1)
+
+typedef struct pd_action {
+  pd_action_kind kind;
+  int32_t chunk, microbatch;
+} pd_action;
+
+typedef struct pd_action_list {
+  pd_action *at;
+  int64_t count;
+} pd_action_list;
+
+/* The static part of a pipeline: who holds which units, and every rank's ordered list. */
+typedef struct pd_pipeline {
+  int pp, chunk_count;          /* chunk_count = pp * chunks per rank (twice for two-copy schedules) */
+  int64_t microbatches;
+  const int *rank_of;           /* per chunk: its rank ("placement") */
+  const int64_t *first_unit;    /* chunk_count + 1 entries: chunk c holds units first_unit[c] .. first_unit[c+1]-1 */
+  const pd_action_list *ranks;  /* per pipeline rank */
+  bool split;                   /* some backward is split into I and W */
+} pd_pipeline;
+
+/* Text of an action into `out` (at least 48 bytes), and back; false when `text` is no action. */
+void pd_action_text(pd_action action, char *out);
+bool pd_action_parse(const char *text, pd_action *action);
+
+/* Most micro-batches of `chunk` that are in flight on its rank at once: from F (from RECV_F if that comes earlier) until
+ * the end of B or W. */
+int64_t pd_in_flight(const pd_pipeline *pipeline, int chunk);
+
+#endif
