@@ -50,7 +50,7 @@ static uint64_t feistel(uint64_t seed, uint64_t purpose, int half, uint64_t x) {
 uint64_t pd_permute(uint64_t seed, uint64_t purpose, uint64_t n, uint64_t index) {
   if (n <= 1) return 0;
   int half = 1; /* the smallest domain of an even number of bits that holds n; at most four times n */
-  while (half < 32 && n - 1 >> (2 * half) != 0) half++;
+  while (half < 32 && (n - 1) >> (2 * half) != 0) half++;
   uint64_t x = index % n;
   do x = feistel(seed, purpose, half, x);
   while (x >= n); /* ends: the cycle that x lies on leads back to x itself, which is below n */

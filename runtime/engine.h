@@ -1,0 +1,57 @@
+/* The engine of one rank: its memory, its list of actions, a training step and an evaluation pass. It knows nothing of
+ * files, command lines or logs. */
+#ifndef PD_ENGINE_H
+#define PD_ENGINE_H
+
+#include "layout.h"
+#include "world.h"
+
+typedef struct pd_engine pd_engine;
+
+/* Allocates exactly pd_layout_total bytes (fails with PD_EXIT_MEMORY naming the bytes), zeroed, huge pages advised. */
+pd_engine *pd_engine_new(const pd_program *program, const pd_pipeline *pipeline, pd_world *world, const char *kernel_set);
+void pd_engine_free(pd_engine *engine);
+int64_t pd_engine_allocated_bytes(const pd_engine *engine);
+const pd_layout *pd_engine_layout(const pd_engine *engine);
+
+/* True if a chunk on this rank reads model input `data` (then the caller must supply its rows). */
+bool pd_engine_uses_data(const pd_engine *engine, int data);
+/* Where rows of model input `data` of micro-batch `mb` lie on this rank (inside the allocation): int32 or real,
+ * microbatch * elements values. The caller fills them before a step. Training has `microbatches` of them; evaluation
+ * uses the same places. */
+void *pd_engine_data(pd_engine *engine, int data, int64_t mb);
+
+/* One forward and backward over all micro-batches: gradients are complete on every rank afterwards (reduced over
+ * replicas, tied parameters summed). inverse_counts: per normaliser. results[0] is the loss of the whole step,
+ * results[1..] the metrics, the same bits on every rank. */
+void pd_engine_step(pd_engine *engine, uint64_t step, uint64_t seed, const double *inverse_counts, double *results);
+/* Forward only over `count` micro-batches; samples[i] valid rows in micro-batch i of this replica. */
+void pd_engine_evaluate(pd_engine *engine, int64_t count, const int64_t *samples, const double *inverse_counts,
+                        double batch_scale, double *results);
+/* After an evaluation pass: the logits of micro-batch `mb` (local classes), on the ranks that hold the loss; else NULL. */
+const void *pd_engine_logits(pd_engine *engine, int64_t mb);
+
+/* Global L2 norm of all gradients: every parameter element once, summed per parameter in double and then in program
+ * order, so that the bits do not depend on pp. */
+double pd_engine_grad_norm(pd_engine *engine);
+/* Applies the optimizer of the program; `update` counts from 1; gradients are multiplied by `factor` first. Frozen
+ * parameters are untouched. Leaves the gradients as they are. */
+void pd_engine_update(pd_engine *engine, int64_t update, double rate, double factor);
+
+/* This rank's part of parameter `param` in trip `trip` (0 if it has no trips): NULL pointers where it has none.
+ * `owner`: this rank is the one that speaks for its part (dp_rank 0, lowest pipeline rank that holds it; tp_rank 0 if
+ * it is not split over tp). */
+typedef struct pd_part {
+  void *weights, *gradients; /* gradients NULL if frozen */
+  int64_t elements;
+  pd_local local;
+  bool owner;
+} pd_part;
+pd_part pd_engine_part(pd_engine *engine, int param, int64_t trip);
+/* Initial weights from (seed, parameter name, element), the same on every layout. */
+void pd_engine_initialise(pd_engine *engine, uint64_t seed);
+
+/* Where this rank is, for a watchdog: a static text such as "step 12, 3F7". */
+const char *pd_engine_position(const pd_engine *engine);
+
+#endif

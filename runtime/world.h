@@ -1,0 +1,46 @@
+/* The ranks of a run and how they talk: MPI, its communicators (made once, in one global order), deterministic
+ * reductions. One world per process. */
+#ifndef PD_WORLD_H
+#define PD_WORLD_H
+
+#include <mpi.h>
+#include <stdarg.h>
+
+#include "program.h"
+
+typedef struct pd_world {
+  int rank, size;                    /* world rank = (pp_rank * dp + dp_rank) * tp + tp_rank */
+  int pp, dp, tp;
+  int pp_rank, dp_rank, tp_rank;
+  MPI_Comm all, pipe, replicas, tensor; /* same (dp,tp) by pp_rank; same (pp,tp) by dp_rank; same (pp,dp) by tp_rank */
+} pd_world;
+
+/* Documented exit codes of a compiled program. */
+enum {
+  PD_EXIT_OK = 0,
+  PD_EXIT_USAGE = 2,      /* command line, wrong number of ranks */
+  PD_EXIT_DATA = 3,       /* training data missing, malformed, out of range */
+  PD_EXIT_CHECKPOINT = 4, /* weights file unreadable or unwritable */
+  PD_EXIT_NUMERIC = 5,    /* loss or gradient is not finite */
+  PD_EXIT_PEER = 6,       /* another rank failed or was lost */
+  PD_EXIT_PLAN = 7,       /* ranks run different plans, or the plan does not fit the program */
+  PD_EXIT_MEMORY = 8      /* not enough memory */
+};
+
+/* MPI must be initialised. Checks nothing about sizes: the caller has. */
+void pd_world_open(pd_world *world, const pd_program *program);
+void pd_world_close(pd_world *world);
+
+/* Prints "error: …" once for the whole run (the first failing rank speaks, naming itself when size > 1), ends all ranks,
+ * exits with `code`. Callable from any rank at any time. */
+_Noreturn void pd_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Sum over a communicator in rank order, in place: element i is ((x0 + x1) + x2) + … whatever n is, so the bits do not
+ * depend on how a buffer is cut. All-to-all of pieces, local sum, all-gather: 2 n (size-1)/size elements sent a rank.
+ * `scratch` must hold pd_sum_scratch(n, size) elements. real_bytes 4 or 8. */
+void pd_sum(MPI_Comm comm, void *x, int64_t n, int real_bytes, void *scratch);
+int64_t pd_sum_scratch(int64_t n, int size);
+/* Sum of doubles in rank order, small n. */
+void pd_sum_double(MPI_Comm comm, double *x, int n);
+
+#endif
