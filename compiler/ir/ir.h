@@ -15,6 +15,8 @@ typedef uint32_t Id;
 #define MAX_INPUTS 6
 #define MAX_OUTPUTS 3
 
+typedef VEC(Id) IdVec;
+
 typedef enum Mesh { MESH_NONE, MESH_DP, MESH_TP, MESH_CP, MESH_EP } Mesh;
 const char *mesh_name(Mesh mesh);
 
@@ -95,7 +97,7 @@ typedef struct Param {
   bool decay;      /* weight decay applies: rank above 1 */
   Id segment;      /* the one segment that uses it, or NO_ID: tied, used by several segments or by a loop from outside */
   bool per_trip;   /* declared inside the loop: one per trip */
-  VEC(Id) users;   /* segments that use it, in program order */
+  IdVec users;      /* segments that use it, in program order */
 } Param;
 
 typedef struct Data { /* a model input */
@@ -131,9 +133,9 @@ typedef struct Segment {
   int64_t trips;
   VEC(WireIn) ins;
   VEC(WireOut) outs;
-  VEC(Id) forward;       /* operations in order */
-  VEC(Id) input_grad;    /* I: gradients of the wires in (autodiff) */
-  VEC(Id) weight_grad;   /* W: gradients of the parameters (autodiff) */
+  IdVec forward;         /* operations in order */
+  IdVec input_grad;      /* I: gradients of the wires in (autodiff) */
+  IdVec weight_grad;     /* W: gradients of the parameters (autodiff) */
   Id grads_in[16];       /* per outs[k]: VALUE_GRAD that arrives, or NO_ID (autodiff) */
   Id grads_out[16];      /* per ins[k]: value that leaves as its gradient, or NO_ID (autodiff) */
   int64_t flops_f, flops_i, flops_w; /* one sample, one trip, before tensor-parallel split (cost) */
