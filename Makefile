@@ -11,7 +11,8 @@ OPT ?= -O2
 WARN = -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes
 CSTD = -std=c11 -D_GNU_SOURCE
 # numeric code of the runtime and of emitted programs is compiled alike
-NATIVE ?= -O3 -march=native -fno-math-errno -fno-trapping-math -fopenmp
+NUMERIC = -march=native -fno-math-errno -fno-trapping-math -ffp-contract=fast -fopenmp
+LINK = -lopenblas -ldnnl -ljansson -lz -lm -fopenmp
 export OMPI_CC = $(CC)
 
 COMPILER_SRC := $(wildcard compiler/*/*.c compiler/*/*/*.c)
@@ -20,23 +21,40 @@ GENERATED := $(BUILD)/gen/syntax/grammar.c $(BUILD)/gen/syntax/lexer.c
 COMPILER_OBJ := $(COMPILER_SRC:%.c=$(BUILD)/%.o) $(GENERATED:.c=.o)
 RUNTIME_OBJ := $(RUNTIME_SRC:%.c=$(BUILD)/%.o)
 # the memory layout is computed by one file, in the compiler and in the program
-SHARED_OBJ := $(BUILD)/compiler/shared/layout.o
+SHARED_OBJ := $(BUILD)/compiler/shared/layout.o $(BUILD)/compiler/shared/schedule.o
 
 COMPILER_INC = -Icompiler -I$(BUILD)/gen -Iruntime
 RUNTIME_INC = -Iruntime
 PDC_LIBS = -ljansson -lmd -lm
-DEFS = -DPDC_BUILD_ROOT='"$(CURDIR)"'
+# what an installed pdc needs to build programs: beside the compiler in lib/pdc
+LIB = $(BUILD)/lib/pdc
+HEADERS := $(wildcard runtime/*.h runtime/kernels/*.h)
+TEMPLATES := $(wildcard templates/*/*.pd)
+LIB_FILES = $(LIB)/libpdrt.a $(LIB)/cflags $(LIB)/libs $(HEADERS:runtime/%=$(LIB)/include/%) $(TEMPLATES:templates/%=$(LIB)/%)
 
 .PHONY: all test demo install clean
-all: $(BUILD)/pdc $(BUILD)/lib/libpdrt.a
+all: $(BUILD)/pdc $(LIB_FILES)
 
 $(BUILD)/pdc: $(COMPILER_OBJ) $(SHARED_OBJ)
 	$(CC) -o $@ $^ $(PDC_LIBS)
 
-$(BUILD)/lib/libpdrt.a: $(RUNTIME_OBJ)
+$(LIB)/libpdrt.a: $(RUNTIME_OBJ)
 	@mkdir -p $(@D)
 	rm -f $@
 	ar rcs $@ $^
+
+$(LIB)/cflags: Makefile
+	@mkdir -p $(@D)
+	echo '$(CSTD) $(NUMERIC) -Wall' > $@
+$(LIB)/libs: Makefile
+	@mkdir -p $(@D)
+	echo '$(LINK)' > $@
+$(LIB)/include/%: runtime/%
+	@mkdir -p $(@D)
+	cp $< $@
+$(LIB)/%.pd: templates/%.pd
+	@mkdir -p $(@D)
+	cp $< $@
 
 $(BUILD)/gen/syntax/grammar.c: compiler/syntax/grammar.y
 	@mkdir -p $(@D)
@@ -51,15 +69,21 @@ $(BUILD)/gen/syntax/%.o: $(BUILD)/gen/syntax/%.c
 
 $(BUILD)/compiler/%.o: compiler/%.c | $(BUILD)/gen/syntax/grammar.h $(BUILD)/gen/syntax/lexer.h
 	@mkdir -p $(@D)
-	$(CC) $(CSTD) $(OPT) -g $(WARN) $(COMPILER_INC) $(DEFS) -MMD -c -o $@ $<
-$(BUILD)/compiler/shared/layout.o: runtime/layout.c
+	$(CC) $(CSTD) $(OPT) -g $(WARN) $(COMPILER_INC) -MMD -c -o $@ $<
+$(BUILD)/compiler/shared/%.o: runtime/%.c
 	@mkdir -p $(@D)
 	$(CC) $(CSTD) $(OPT) -g $(WARN) $(RUNTIME_INC) -MMD -c -o $@ $<
 $(BUILD)/runtime/%.o: runtime/%.c
 	@mkdir -p $(@D)
-	$(MPICC) $(CSTD) $(NATIVE) -g $(WARN) $(RUNTIME_INC) -MMD -c -o $@ $<
+	$(MPICC) $(CSTD) -O3 $(NUMERIC) -g $(WARN) $(RUNTIME_INC) -MMD -c -o $@ $<
 
 -include $(COMPILER_OBJ:.o=.d) $(RUNTIME_OBJ:.o=.d) $(SHARED_OBJ:.o=.d)
+
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib
+	install -m 755 $(BUILD)/pdc $(DESTDIR)$(PREFIX)/bin/pdc
+	rm -rf $(DESTDIR)$(PREFIX)/lib/pdc
+	cp -R $(LIB) $(DESTDIR)$(PREFIX)/lib/pdc
 
 clean:
 	rm -rf $(BUILD)

@@ -20,6 +20,9 @@ bool pd_engine_uses_data(const pd_engine *engine, int data);
  * microbatch * elements values. The caller fills them before a step. Training has `microbatches` of them; evaluation
  * uses the same places. */
 void *pd_engine_data(pd_engine *engine, int data, int64_t mb);
+/* Position in the global batch of the first row of micro-batch `mb` on this rank: a replica has one contiguous part of
+ * the batch, in micro-batch order. Dropout draws by it, so the caller must fill the rows accordingly. */
+int64_t pd_engine_first_sample(const pd_engine *engine, int64_t mb);
 
 /* One forward and backward over all micro-batches: gradients are complete on every rank afterwards (reduced over
  * replicas, tied parameters summed). inverse_counts: per normaliser. results[0] is the loss of the whole step,
@@ -28,7 +31,8 @@ void pd_engine_step(pd_engine *engine, uint64_t step, uint64_t seed, const doubl
 /* Forward only over `count` micro-batches; samples[i] valid rows in micro-batch i of this replica. */
 void pd_engine_evaluate(pd_engine *engine, int64_t count, const int64_t *samples, const double *inverse_counts,
                         double batch_scale, double *results);
-/* After an evaluation pass: the logits of micro-batch `mb` (local classes), on the ranks that hold the loss; else NULL. */
+/* After an evaluation pass: the logits of micro-batch `mb` (local classes), on the ranks that hold the loss; else NULL.
+ * Also NULL when a later micro-batch has taken their place: the last one evaluated is always there. */
 const void *pd_engine_logits(pd_engine *engine, int64_t mb);
 
 /* Global L2 norm of all gradients: every parameter element once, summed per parameter in double and then in program
@@ -43,6 +47,7 @@ void pd_engine_update(pd_engine *engine, int64_t update, double rate, double fac
  * it is not split over tp). */
 typedef struct pd_part {
   void *weights, *gradients; /* gradients NULL if frozen */
+  void *moments[2];          /* optimizer state: m and v, or the momentum; NULL: none */
   int64_t elements;
   pd_local local;
   bool owner;

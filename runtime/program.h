@@ -62,6 +62,7 @@ typedef struct pd_segment_info {
   bool needs_d_out[PD_MAX_WIRES], gives_d_in[PD_MAX_WIRES];
   int shared[PD_MAX_WIRES];     /* parameter ids */
   int64_t act_bytes, stash_bytes, scratch_bytes; /* one unit; multiples of 64 */
+  int64_t tp_elements;          /* elements of the largest single pd_tp_sum or pd_tp_max of any of its functions; 0: none */
   int64_t weight_elements;      /* the unit's own parameters, padded; trained ones first */
   int64_t trained_elements;     /* size of the gradient block: a prefix of the weights */
   bool has_weight_grad;         /* weight_grad does something */

@@ -43,4 +43,15 @@ bool pd_action_parse(const char *text, pd_action *action);
  * the end of B or W. */
 int64_t pd_in_flight(const pd_pipeline *pipeline, int chunk);
 
+/* A stretch of a rank's list in which a micro-batch occupies a buffer: from its first action of `from_kinds` (bits
+ * 1u << kind) on chunk `from_chunk` to its next one of `to_kinds` on `to_chunk`. An action may both open and close. */
+typedef struct pd_window {
+  int from_chunk, to_chunk;
+  unsigned from_kinds, to_kinds;
+} pd_window;
+/* Most windows that are open at once on `rank`; and the fewest slots such that micro-batch i may use slot i % slots: the
+ * same number when micro-batches come in order. */
+int64_t pd_window_peak(const pd_pipeline *pipeline, int rank, pd_window window);
+int64_t pd_window_slots(const pd_pipeline *pipeline, int rank, pd_window window);
+
 #endif

@@ -43,4 +43,10 @@ int64_t pd_sum_scratch(int64_t n, int size);
 /* Sum of doubles in rank order, small n. */
 void pd_sum_double(MPI_Comm comm, double *x, int n);
 
+/* Starts one message of any number of bytes (MPI's own counts are 32 bits wide). */
+void pd_send_start(MPI_Comm comm, const void *from, int64_t bytes, int peer, int tag, MPI_Request *request);
+void pd_receive_start(MPI_Comm comm, void *into, int64_t bytes, int peer, int tag, MPI_Request *request);
+/* Receive space of pd_tp_sum_* and pd_tp_max_*: `elements` as given by pd_sum_scratch for the largest n they get. */
+void pd_world_set_tensor_scratch(void *scratch, int64_t elements);
+
 #endif

@@ -181,8 +181,10 @@ void builder_append(Builder *b, Id id) {
     case OP_XENT:
     case OP_MSE:
     case OP_ACCURACY: {
-      value_at(b, copy.out[0])->partial = PARTIAL_BATCH;
       const Value *x = value_at(b, copy.in[0]);
+      bool samples = copy.kind != OP_MSE;
+      for (unsigned i = 0; i < x->rank; i++) samples |= x->axes[i] == b->graph->batch;
+      value_at(b, copy.out[0])->partial = samples ? PARTIAL_BATCH : 0;
       for (unsigned i = 0; i < x->rank; i++) {
         bool class_axis = copy.kind == OP_XENT && i + 1 == x->rank;
         if (split(b, x->axes[i]) && !class_axis) {

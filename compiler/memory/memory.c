@@ -33,11 +33,7 @@ typedef struct Planner {
   const Config *config;
   MemoryPlan *plan;
   Id segment;
-  /* per value: list and position of definition, and last use in each list; -1 none */
-  int8_t *made_in;
-  int32_t *made_at;
-  int32_t (*last)[FUNCTION_KINDS];
-  uint32_t *reads;
+  int32_t (*last)[FUNCTION_KINDS]; /* per value: end of the group that reads it last, in each list; -1 none */
 } Planner;
 
 static bool is_fusable(const Op *op) {
@@ -97,12 +93,6 @@ static void note_lists(Planner *p) {
       for (unsigned k = 0; k < op->in_count; k++) {
         Id root = p->plan->root[op->in[k]];
         if (p->last[root][f] < (int32_t)end) p->last[root][f] = (int32_t)end;
-        p->reads[op->in[k]]++;
-      }
-      for (unsigned k = 0; k < op->out_count; k++) {
-        if (p->plan->root[op->out[k]] != op->out[k]) continue;
-        p->made_in[op->out[k]] = (int8_t)f;
-        p->made_at[op->out[k]] = (int32_t)group[i];
       }
     }
   }
@@ -122,7 +112,7 @@ static void find_roots(Planner *p) {
       const Op *op = &p->graph->ops.at[segment_list(segment, f)->at[i]];
       const Value *in = &p->graph->values.at[op->in[0]];
       bool alias = op->kind == OP_RESHAPE && op->accumulate == NO_ID;
-      alias |= op->kind == OP_ALL_REDUCE && reads[op->in[0]] == 1 && in->kind == VALUE_OP;
+      alias |= op->kind == OP_ALL_REDUCE && reads[op->in[0]] == 1 && in->kind == VALUE_OP && p->plan->root[op->in[0]] == op->in[0];
       if (alias) p->plan->root[op->out[0]] = p->plan->root[op->in[0]];
     }
 }
@@ -210,13 +200,15 @@ static void place_fixed(Planner *p) {
   }
 }
 
+/* The value, or an alias of it, leaves the function: as loss, metric, wire or gradient of a wire. */
 static bool ends_outside(const Planner *p, Id value) {
   const Graph *graph = p->graph;
   const Segment *segment = &graph->segments.at[p->segment];
-  bool ends = value == graph->loss;
-  for (uint32_t k = 0; k < graph->metrics.count; k++) ends |= graph->metrics.at[k].value == value;
-  for (uint32_t k = 0; k < segment->outs.count; k++) ends |= segment->outs.at[k].value == value;
-  for (uint32_t k = 0; k < segment->ins.count; k++) ends |= segment->grads_out[k] == value;
+  const Id *root = p->plan->root;
+  bool ends = root[graph->loss] == value;
+  for (uint32_t k = 0; k < graph->metrics.count; k++) ends |= root[graph->metrics.at[k].value] == value;
+  for (uint32_t k = 0; k < segment->outs.count; k++) ends |= root[segment->outs.at[k].value] == value;
+  for (uint32_t k = 0; k < segment->ins.count; k++) ends |= segment->grads_out[k] != NO_ID && root[segment->grads_out[k]] == value;
   return ends;
 }
 
@@ -249,17 +241,9 @@ static void place_segment(Planner *p) {
           if (last < 0 && !outside && op->out_count == 1) continue;
           uint32_t end = i;
           while (end + 1 < list->count && group[end + 1] == group[i]) end++;
-          if (is_fusable(op) && !outside && last == (int32_t)end) {
-            bool inside = true; /* every read is by this group */
-            for (uint32_t j = end + 1; j < list->count; j++)
-              for (unsigned n = 0; n < graph->ops.at[list->at[j]].in_count; n++)
-                inside &= p->plan->root[graph->ops.at[list->at[j]].in[n]] != v;
-            for (uint32_t j = i + 1; j <= end; j++) /* an alias in the group would need memory; there is none */
-              inside &= is_fusable(&graph->ops.at[list->at[j]]);
-            if (inside && end > i) {
-              home[v] = (Home){PLACE_REGISTER, 0, 0};
-              continue;
-            }
+          if (is_fusable(op) && !outside && last == (int32_t)end && end > i) {
+            home[v] = (Home){PLACE_REGISTER, 0, 0}; /* every read is by this group */
+            continue;
           }
           int32_t to = outside ? (int32_t)list->count : last < (int32_t)end ? (int32_t)end : last;
           vec_push(graph->arena, &ranges, (Range){v, (int32_t)group[i], to, bytes, 0});
@@ -281,11 +265,8 @@ MemoryPlan *memory_plan(const Graph *graph, const Config *config) {
   plan->segments = ARENA_ARRAY(arena, SegmentMemory, graph->segments.count);
   plan->param_offset = ARENA_ARRAY(arena, int64_t, graph->params.count + 1);
   for (uint32_t v = 0; v < values; v++) plan->root[v] = v;
-  Planner p = {graph, config, plan, 0, NULL, NULL, NULL, NULL};
-  p.made_in = ARENA_ARRAY(arena, int8_t, values);
-  p.made_at = ARENA_ARRAY(arena, int32_t, values);
+  Planner p = {graph, config, plan, 0, NULL};
   p.last = arena_alloc(arena, sizeof *p.last * values);
-  p.reads = ARENA_ARRAY(arena, uint32_t, values);
   memset(p.last, 0xff, sizeof *p.last * values);
   for (uint32_t s = 0; s < graph->segments.count; s++) {
     p.segment = s;

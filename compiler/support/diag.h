@@ -47,6 +47,7 @@ void diag_note(Diag *diag, const char *format, ...) __attribute__((format(printf
 void diag_help(Diag *diag, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 unsigned diag_errors(const Diagnostics *all);
+unsigned diag_warnings(const Diagnostics *all);
 /* True once 20 errors were reported: passes should stop. */
 bool diag_full(const Diagnostics *all);
 /* Renders everything in source order (a second report of the same code at the same span is dropped). */

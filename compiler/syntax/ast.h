@@ -9,6 +9,8 @@ typedef struct Expr Expr;
 typedef struct Stmt Stmt;
 typedef struct Item Item;
 
+enum { SYNTAX_DEEPEST = 1000 }; /* levels of an expression tree; statements nest below it too */
+
 typedef struct Name { /* `layers`, or dotted: `nn.layernorm`, `parallel.tp` */
   const char *text;   /* interned, whole dotted text */
   Span span;
@@ -36,11 +38,13 @@ struct Expr {
   Span op_span;
   int64_t integer;
   double real;
-  const char *string;
+  const char *string; /* EXPR_STRING: its text; numbers: as written (`375M`), or NULL when no source wrote it */
   Name name;
   Expr **args;
   Name *arg_names; /* EXPR_CALL: one per argument, text NULL where positional */
   uint32_t arg_count;
+  uint32_t parens; /* pairs of parentheses written around it; `span` includes them */
+  uint32_t depth;  /* of the tree below, at least 1; bounded by SYNTAX_DEEPEST, so that passes may recurse */
 };
 
 /* `i32[batch, seq]`, `[.., m]`, or absent. */
@@ -102,6 +106,7 @@ typedef struct Module { /* one source file */
   int64_t edition; /* 1 */
   Item **items;
   uint32_t item_count;
+  Span edition_span; /* of the line `pd 1;`, empty when there is none */
 } Module;
 
 /* Parses source `file` of `all`. Syntax errors are reported and recovered from; never NULL. */

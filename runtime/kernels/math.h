@@ -111,8 +111,9 @@ static inline float pd_silu_f32(float x) {
 }
 
 static inline float pd_silu_grad_f32(float x, float dy) {
-  const float s = pd_sigmoid_f32(x);
-  return dy * (s + x * s * (1.0f - s));
+  const float c = pd_clamp_f32(x, -87.0f, 87.0f); /* further out the derivative is 0 or 1 */
+  const float e = pd_exp_f32(-c), s = 1.0f / (1.0f + e);
+  return dy * PD_FMA_F32(c * s, e * s, s); /* e * s is 1 - s without cancelling */
 }
 
 static inline float pd_relu_f32(float x) {
@@ -130,16 +131,16 @@ static inline float pd_gelu_tanh_f32(float x) {
 }
 
 static inline float pd_gelu_tanh_grad_f32(float x, float dy) {
-  const float c = pd_clamp_f32(x, -12.0f, 12.0f); /* further out the derivative is 0 or 1 */
+  const float c = pd_clamp_f32(x, -9.9f, 9.9f); /* further out the derivative is 0 or 1 */
   const float square = c * c, u2 = c * PD_FMA_F32(square, 0.0713548163f, 1.59576912f);
-  const float s = pd_sigmoid_f32(u2), du2 = PD_FMA_F32(square, 0.214064449f, 1.59576912f);
-  return dy * PD_FMA_F32(c * s * (1.0f - s), du2, s);
+  const float e = pd_exp_f32(-u2), s = 1.0f / (1.0f + e), du2 = PD_FMA_F32(square, 0.214064449f, 1.59576912f);
+  return dy * PD_FMA_F32(c * s * du2, e * s, s);
 }
 
 /* The normal distribution function and density at x. With z = |x|/sqrt(2): (1 + 2z) exp(z^2) erfc(z) lies between 1
  * and 1.28 and is a polynomial in (z - 2) / (z + 2), fitted at Chebyshev nodes for z < 9.5, relative error 1.3e-8. */
 static inline float pd_normal_cdf_f32(float x, float *density) {
-  const float c = pd_clamp_f32(x, -13.2f, 13.2f), z = (c < 0 ? -c : c) * 0.707106781f;
+  const float c = pd_clamp_f32(x, -13.4f, 13.4f), z = (c < 0 ? -c : c) * 0.707106781f;
   const float square = c * c, rest = PD_FMA_F32(c, c, -square); /* what rounding the square lost */
   const float gauss = pd_exp_f32(-0.5f * square), exact = PD_FMA_F32(gauss, -0.5f * rest, gauss);
   const float q = (z - 2.0f) / (z + 2.0f);
@@ -166,7 +167,7 @@ static inline float pd_gelu_erf_f32(float x) {
 static inline float pd_gelu_erf_grad_f32(float x, float dy) {
   float density;
   const float cdf = pd_normal_cdf_f32(x, &density);
-  return dy * PD_FMA_F32(pd_clamp_f32(x, -13.2f, 13.2f), density, cdf);
+  return dy * PD_FMA_F32(pd_clamp_f32(x, -13.4f, 13.4f), density, cdf);
 }
 
 static inline double pd_exp_f64(double x) {

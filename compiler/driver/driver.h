@@ -1,0 +1,41 @@
+/* The command `pdc`: options, the page of passes, the C compiler. */
+#ifndef PDC_DRIVER_DRIVER_H
+#define PDC_DRIVER_DRIVER_H
+
+#include "semantic/semantic.h"
+
+#define PDC_VERSION "pdc 0.1.0"
+
+enum { EXIT_OK = 0, EXIT_PROGRAM = 1, EXIT_USAGE = 2, EXIT_CC = 3, EXIT_INTERNAL = 70 };
+
+typedef enum EmitKind { EMIT_PROGRAM, EMIT_CHECK, EMIT_C, EMIT_IR, EMIT_PLAN, EMIT_SCHEDULE, EMIT_MEMORY, EMIT_CONFIG } EmitKind;
+
+typedef struct Options {
+  const char *input, *output; /* "-": standard input, output; output NULL: the default name */
+  EmitKind emit;
+  const char *model;
+  VEC(Define) defines;
+  VEC(const char *) import_dirs;
+  DiagFormat diagnostics;
+  const char *color; /* auto, always, never */
+  const char *cc;
+  bool verbose, show_commands, save_temps, warnings_are_errors, debug;
+  const char *optimize; /* "-O3" */
+} Options;
+
+/* Parses the command line. Returns -1 to go on, or the exit status of a command that is done (--help, an error). */
+int options_parse(Arena *arena, int argc, char **argv, Options *options);
+
+/* The whole compile as a page of passes. Returns the exit status. */
+int compile(Arena *arena, const Options *options);
+
+/* Where the library that programs link with lies: …/lib/pdc. NULL if it cannot be found. */
+const char *toolchain_library(Arena *arena);
+/* Builds the program from C text and plan text. Returns an exit status. */
+int toolchain_build(Arena *arena, const Options *options, const char *name, const Text *c, const Text *plan, const char *output);
+/* Writes a file that appears whole or not at all ("-": standard output). */
+bool write_whole(Arena *arena, const char *path, const char *text, size_t length);
+/* NULL if the file cannot be read (a message is printed). "-" reads standard input. */
+const char *read_whole(Arena *arena, const char *path, size_t *length);
+
+#endif

@@ -1,0 +1,198 @@
+/* The option table: the parser and --help come from it. */
+#include <string.h>
+
+#include "driver/driver.h"
+
+typedef enum OptionId {
+  OPTION_HELP, OPTION_VERSION, OPTION_EXPLAIN, OPTION_OUTPUT, OPTION_DEFINE, OPTION_IMPORT, OPTION_SOURCE, OPTION_CHECK, OPTION_EMIT,
+  OPTION_MODEL, OPTION_LIST_CONFIG, OPTION_TARGET, OPTION_OPTIMIZE, OPTION_DEBUG, OPTION_DIAGNOSTICS, OPTION_COLOR, OPTION_WERROR,
+  OPTION_CC, OPTION_VERBOSE, OPTION_COMMANDS, OPTION_SAVE_TEMPS
+} OptionId;
+
+typedef enum OptionForm { FORM_FLAG, FORM_JOINED_OR_NEXT /* -ofile, -o file */, FORM_EQUALS /* --emit=x */, FORM_PREFIX /* -O3 */ } OptionForm;
+
+typedef struct OptionRow {
+  OptionId id;
+  const char *name;
+  OptionForm form;
+  const char *argument, *help;
+} OptionRow;
+
+static const OptionRow rows[] = {
+    {OPTION_OUTPUT, "-o", FORM_JOINED_OR_NEXT, "FILE", "write the product to FILE (`-` is standard output)"},
+    {OPTION_DEFINE, "-D", FORM_JOINED_OR_NEXT, "NAME=VALUE", "set a `config const` (layers=12) or a section's key (parallel.tp=4)"},
+    {OPTION_IMPORT, "-I", FORM_JOINED_OR_NEXT, "DIR", "search DIR for imports"},
+    {OPTION_SOURCE, "-S", FORM_FLAG, NULL, "write the C source and the plan, do not compile them"},
+    {OPTION_CHECK, "-fsyntax-only", FORM_FLAG, NULL, "check the program, produce nothing (also: pdc check FILE)"},
+    {OPTION_EMIT, "--emit", FORM_EQUALS, "KIND", "print c, ir, plan, schedule or memory instead of building"},
+    {OPTION_MODEL, "--model", FORM_EQUALS, "NAME", "the model to compile when a file has several"},
+    {OPTION_LIST_CONFIG, "--list-config", FORM_FLAG, NULL, "list what -D may set, with types and defaults"},
+    {OPTION_TARGET, "--target", FORM_EQUALS, "TARGET", "host: C, MPI and a BLAS (the only target of this version)"},
+    {OPTION_OPTIMIZE, "-O", FORM_PREFIX, "0..3", "optimisation of the emitted C (default -O3)"},
+    {OPTION_DEBUG, "-g", FORM_FLAG, NULL, "debug information in the program"},
+    {OPTION_WERROR, "-Werror", FORM_FLAG, NULL, "warnings are errors"},
+    {OPTION_DIAGNOSTICS, "--diagnostics", FORM_EQUALS, "FORM", "text, short or json"},
+    {OPTION_COLOR, "--color", FORM_EQUALS, "WHEN", "auto, always or never (NO_COLOR is honoured)"},
+    {OPTION_CC, "--cc", FORM_EQUALS, "COMMAND", "the MPI C compiler (default $PDC_CC, else mpicc)"},
+    {OPTION_VERBOSE, "-v", FORM_FLAG, NULL, "say what was decided: parameters, stages, memory"},
+    {OPTION_COMMANDS, "-###", FORM_FLAG, NULL, "print the commands instead of running them"},
+    {OPTION_SAVE_TEMPS, "--save-temps", FORM_FLAG, NULL, "keep the C source and the plan beside the program"},
+    {OPTION_EXPLAIN, "--explain", FORM_EQUALS, "CODE", "the long story of an error code"},
+    {OPTION_HELP, "--help", FORM_FLAG, NULL, "this text"},
+    {OPTION_VERSION, "--version", FORM_FLAG, NULL, "the version"},
+};
+enum { ROW_COUNT = sizeof rows / sizeof *rows };
+
+static const struct {
+  const char *code, *title, *text;
+} codes[] = {
+#define CODE(code, title, text) {code, title, text},
+#include "support/codes.def"
+#undef CODE
+};
+
+static int explain(const char *code) {
+  for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+    if (strcmp(codes[i].code, code) == 0) {
+      printf("%s: %s\n\n%s\n", codes[i].code, codes[i].title, codes[i].text);
+      return EXIT_OK;
+    }
+  fprintf(stderr, "pdc: no error code `%s`; codes look like E0301\n", code);
+  return EXIT_USAGE;
+}
+
+static void help(void) {
+  printf("usage: pdc [options] FILE.pd       build a training program (`-` reads standard input)\n"
+         "       pdc check [options] FILE.pd check only\n\noptions:\n");
+  for (int i = 0; i < ROW_COUNT; i++) {
+    char left[64];
+    const char *between = rows[i].form == FORM_EQUALS ? "=" : rows[i].form == FORM_JOINED_OR_NEXT ? " " : "";
+    snprintf(left, sizeof left, "%s%s%s", rows[i].name, rows[i].argument ? between : "", rows[i].argument ? rows[i].argument : "");
+    printf("  %-22s %s\n", left, rows[i].help);
+  }
+  printf("\nexit status: 0 done; 1 the program has errors; 2 usage or input/output; 3 the C compiler failed; 70 internal error\n");
+}
+
+static int usage(const char *format, const char *argument) {
+  fprintf(stderr, "pdc: ");
+  fprintf(stderr, format, argument);
+  fprintf(stderr, "\n");
+  return EXIT_USAGE;
+}
+
+static int choose_emit(const char *value, EmitKind *emit) {
+  static const struct {
+    const char *name;
+    EmitKind kind;
+  } kinds[] = {{"c", EMIT_C}, {"ir", EMIT_IR}, {"plan", EMIT_PLAN}, {"schedule", EMIT_SCHEDULE}, {"memory", EMIT_MEMORY}};
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+    if (strcmp(kinds[i].name, value) == 0) {
+      *emit = kinds[i].kind;
+      return -1;
+    }
+  return usage("--emit=%s: choose one of c, ir, plan, schedule, memory", value);
+}
+
+static int apply(Arena *arena, const OptionRow *row, const char *value, Options *o) {
+  switch (row->id) {
+  case OPTION_HELP: help(); return EXIT_OK;
+  case OPTION_VERSION: printf("%s\n", PDC_VERSION); return EXIT_OK;
+  case OPTION_EXPLAIN: return explain(value);
+  case OPTION_OUTPUT: o->output = value; break;
+  case OPTION_DEFINE: {
+    const char *equals = strchr(value, '=');
+    if (!equals || equals == value) return usage("-D %s: write -D NAME=VALUE", value);
+    vec_push(arena, &o->defines, (Define){arena_strndup(arena, value, (size_t)(equals - value)), equals + 1});
+    break;
+  }
+  case OPTION_IMPORT: vec_push(arena, &o->import_dirs, value); break;
+  case OPTION_SOURCE: o->emit = EMIT_C; break;
+  case OPTION_CHECK: o->emit = EMIT_CHECK; break;
+  case OPTION_EMIT: return choose_emit(value, &o->emit);
+  case OPTION_MODEL: o->model = value; break;
+  case OPTION_LIST_CONFIG: o->emit = EMIT_CONFIG; break;
+  case OPTION_TARGET:
+    if (strcmp(value, "cuda") == 0) return usage("--target=%s: this version builds for host only", value);
+    if (strcmp(value, "host") != 0) return usage("--target=%s: no such target; this version has: host", value);
+    break;
+  case OPTION_OPTIMIZE:
+    if (strlen(value) != 1 || value[0] < '0' || value[0] > '3') return usage("-O%s: write -O0, -O1, -O2 or -O3", value);
+    o->optimize = arena_printf(arena, "-O%s", value);
+    break;
+  case OPTION_DEBUG: o->debug = true; break;
+  case OPTION_DIAGNOSTICS:
+    if (strcmp(value, "text") == 0) o->diagnostics = DIAG_TEXT;
+    else if (strcmp(value, "short") == 0) o->diagnostics = DIAG_SHORT;
+    else if (strcmp(value, "json") == 0) o->diagnostics = DIAG_JSON;
+    else return usage("--diagnostics=%s: choose text, short or json", value);
+    break;
+  case OPTION_COLOR:
+    if (strcmp(value, "auto") != 0 && strcmp(value, "always") != 0 && strcmp(value, "never") != 0)
+      return usage("--color=%s: choose auto, always or never", value);
+    o->color = value;
+    break;
+  case OPTION_WERROR: o->warnings_are_errors = true; break;
+  case OPTION_CC: o->cc = value; break;
+  case OPTION_VERBOSE: o->verbose = true; break;
+  case OPTION_COMMANDS: o->show_commands = true; break;
+  case OPTION_SAVE_TEMPS: o->save_temps = true; break;
+  }
+  return -1;
+}
+
+static int unknown(const char *argument) {
+  const char *best = NULL;
+  unsigned least = 4;
+  for (int i = 0; i < ROW_COUNT; i++) {
+    size_t length = strcspn(argument, "=");
+    char name[64];
+    snprintf(name, sizeof name, "%.*s", (int)(length < 60 ? length : 60), argument);
+    unsigned distance = edit_distance(name, rows[i].name, 3);
+    if (distance < least) least = distance, best = rows[i].name;
+  }
+  fprintf(stderr, "pdc: unknown option `%s`", argument);
+  if (best) fprintf(stderr, "; did you mean `%s`?", best);
+  fprintf(stderr, " (pdc --help lists all)\n");
+  return EXIT_USAGE;
+}
+
+int options_parse(Arena *arena, int argc, char **argv, Options *o) {
+  *o = (Options){.emit = EMIT_PROGRAM, .color = "auto", .optimize = "-O3"};
+  int first = 1;
+  if (argc > 1 && strcmp(argv[1], "check") == 0) {
+    o->emit = EMIT_CHECK;
+    first = 2;
+  }
+  for (int i = first; i < argc; i++) {
+    const char *argument = argv[i];
+    if (argument[0] != '-' || argument[1] == 0) {
+      if (o->input) return usage("one program at a time: `%s` is a second input", argument);
+      o->input = argument;
+      continue;
+    }
+    const OptionRow *row = NULL;
+    const char *value = NULL;
+    for (int k = 0; k < ROW_COUNT && !row; k++) {
+      size_t length = strlen(rows[k].name);
+      bool prefix = strncmp(argument, rows[k].name, length) == 0;
+      const char *rest = argument + (prefix ? length : 0);
+      if (!prefix) continue;
+      if (rows[k].form == FORM_FLAG && !*rest) row = &rows[k];
+      if (rows[k].form == FORM_PREFIX) row = &rows[k], value = rest;
+      if (rows[k].form == FORM_EQUALS && (*rest == '=' || !*rest)) row = &rows[k], value = *rest ? rest + 1 : NULL;
+      if (rows[k].form == FORM_JOINED_OR_NEXT) row = &rows[k], value = *rest ? rest : NULL;
+    }
+    if (!row) return unknown(argument);
+    if (row->form != FORM_FLAG && row->form != FORM_PREFIX && !value) {
+      if (i + 1 >= argc) return usage("option %s needs a value", row->name);
+      value = argv[++i];
+    }
+    int status = apply(arena, row, value, o);
+    if (status >= 0) return status;
+  }
+  if (!o->input) {
+    fprintf(stderr, "pdc: no input file; usage: pdc [options] FILE.pd (pdc --help lists the options)\n");
+    return EXIT_USAGE;
+  }
+  return -1;
+}

@@ -1,0 +1,26 @@
+/* From the planned program to C: its description for the runtime, and the readable source. */
+#ifndef PDC_EMIT_EMIT_H
+#define PDC_EMIT_EMIT_H
+
+#include "memory/memory.h"
+#include "program.h" /* runtime/ */
+
+/* Everything emission reads. */
+typedef struct EmitInput {
+  Arena *arena;
+  const Diagnostics *diagnostics; /* for the source lines beside the code */
+  const Graph *graph;
+  const Config *config;
+  const MemoryPlan *memory;
+  const pd_program *program;
+  const char *plan_file;   /* name of the plan beside the C file, included at assembly */
+  const char *plan_sha256;
+} EmitInput;
+
+/* The runtime's description of the program, function pointers and plan NULL. Lives in the arena. */
+pd_program *describe_program(Arena *arena, const Graph *graph, const Config *config, const MemoryPlan *memory, const char *compiler);
+
+/* The whole C source. Its size does not depend on layers, micro-batches or ranks. */
+void emit_c(const EmitInput *input, Text *out);
+
+#endif

@@ -1,0 +1,190 @@
+/* Contractions and sums: as a matrix product where the labels allow it, by the general strided kernel where not. */
+#include <string.h>
+
+#include "emit/writer.h"
+
+/* A label of a contraction with its local size and its stride in each tensor (0 where absent). */
+typedef struct Label {
+  uint8_t label;
+  int64_t size;
+  int64_t stride[3]; /* in[0], in[1], out[0] */
+  bool present[3];
+  bool batch;
+} Label;
+
+typedef struct Labels {
+  Label at[2 * MAX_RANK];
+  unsigned count;
+} Labels;
+
+static void add_tensor(const Writer *w, Labels *labels, unsigned tensor, const Value *value, const uint8_t *label) {
+  int64_t stride = 1;
+  for (unsigned i = value->rank; i-- > 0;) {
+    int64_t size = axis_local(w->graph, w->config, value->axes[i]);
+    Label *found = NULL;
+    for (unsigned k = 0; k < labels->count; k++)
+      if (labels->at[k].label == label[i]) found = &labels->at[k];
+    if (!found) {
+      found = &labels->at[labels->count++];
+      *found = (Label){.label = label[i], .size = size};
+    }
+    found->batch |= value->axes[i] == w->graph->batch;
+    found->stride[tensor] += stride; /* a repeated label walks the diagonal */
+    found->present[tensor] = true;
+    stride *= size;
+  }
+}
+
+static Labels labels_of(const Writer *w, const Op *op) {
+  Labels labels = {.count = 0};
+  const Value *out = &w->graph->values.at[op->out[0]];
+  add_tensor(w, &labels, 2, out, op->label[2]);
+  for (unsigned k = 0; k < op->in_count; k++)
+    add_tensor(w, &labels, k, &w->graph->values.at[op->in[k]], op->kind == OP_SUM ? op->label[0] : op->label[k]);
+  return labels;
+}
+
+/* Where the result goes: the gradient accumulator, or the value's memory. */
+static const char *target(Writer *w, const Op *op) {
+  return op->accumulate != NO_ID ? write_gradient(w, op->accumulate) : write_name(w, op->out[0]);
+}
+
+static void write_general(Writer *w, const Op *op, const Labels *labels, double factor) {
+  ViewAxis axes[2 * MAX_RANK];
+  bool samples = false;
+  unsigned rank = 0;
+  for (unsigned pass = 0; pass < 2; pass++) /* labels of the result first, in their order */
+    for (unsigned k = 0; k < labels->count; k++) {
+      const Label *l = &labels->at[k];
+      if (l->present[2] != (pass == 0)) continue;
+      bool summed = l->batch && !l->present[2] && w->function == FUNCTION_FORWARD;
+      samples |= summed;
+      axes[rank++] = (ViewAxis){l->size, l->stride[2], l->stride[0], l->stride[1], summed};
+    }
+  const char *view = write_view(w, axes, rank);
+  const char *b = op->in_count == 2 ? write_name(w, op->in[1]) : "NULL";
+  write_line(w, "K->contract(&%s, %s, %s, %s%s, %s, %s);", view, write_name(w, op->in[0]), b, write_number(w, factor),
+             samples ? " * (real)f->batch_scale" : "", op->accumulate != NO_ID ? "true" : "false", target(w, op));
+}
+
+enum { ROLE_BATCH, ROLE_M, ROLE_N, ROLE_K, ROLES };
+
+static int role_of(const Label *l) {
+  if (l->present[0] && l->present[1]) return l->present[2] ? ROLE_BATCH : ROLE_K;
+  if (!l->present[2]) return -1;
+  return l->present[0] ? ROLE_M : l->present[1] ? ROLE_N : -1;
+}
+
+/* The roles of a tensor's axes as runs, e.g. "MK"; false when a role comes in two pieces or in another order than in
+ * `order`, which collects the labels of each role in the order of the first tensor that has it. */
+static bool runs_of(const Writer *w, const Labels *labels, const Value *value, const uint8_t *label, char *runs,
+                    uint8_t order[ROLES][MAX_RANK], unsigned *order_count) {
+  static const char letter[] = "BMNK";
+  unsigned count = 0;
+  unsigned position[ROLES] = {0};
+  (void)w;
+  bool first[ROLES];
+  for (int r = 0; r < ROLES; r++) first[r] = order_count[r] == 0;
+  for (unsigned i = 0; i < value->rank; i++) {
+    const Label *found = NULL;
+    for (unsigned k = 0; k < labels->count; k++)
+      if (labels->at[k].label == label[i]) found = &labels->at[k];
+    for (unsigned j = 0; j < i; j++)
+      if (label[j] == label[i]) return false;
+    int role = role_of(found);
+    if (role < 0) return false;
+    if (!count || runs[count - 1] != letter[role]) {
+      for (unsigned j = 0; j < count; j++)
+        if (runs[j] == letter[role]) return false;
+      runs[count++] = letter[role];
+    }
+    if (first[role]) order[role][order_count[role]++] = label[i];
+    else if (order[role][position[role]] != label[i]) return false;
+    position[role]++;
+  }
+  runs[count] = 0;
+  return true;
+}
+
+/* With empty runs put back: every tensor has its two letters, so that "M" of a [M]-only tensor is "MK" with K = 1. */
+static void complete_runs(char *runs, char first, char second) {
+  bool batch = runs[0] == 'B';
+  char *rest = runs + (batch ? 1 : 0);
+  if (!strchr(rest, first) && !strchr(rest, second)) {
+    rest[0] = first, rest[1] = second, rest[2] = 0;
+  } else if (!strchr(rest, first)) {
+    rest[1] = first, rest[2] = 0;
+  } else if (!strchr(rest, second)) {
+    rest[1] = second, rest[2] = 0;
+  }
+}
+
+static bool write_gemm(Writer *w, const Op *op, const Labels *labels) {
+  const Value *values[3] = {&w->graph->values.at[op->in[0]], &w->graph->values.at[op->in[1]], &w->graph->values.at[op->out[0]]};
+  uint8_t order[ROLES][MAX_RANK];
+  unsigned order_count[ROLES] = {0};
+  char runs[3][8];
+  for (unsigned t = 0; t < 3; t++)
+    if (!runs_of(w, labels, values[t], op->label[t], runs[t], order, order_count)) return false;
+  for (unsigned t = 0; t < 3; t++)
+    if (strchr(runs[t], 'B') && runs[t][0] != 'B') return false;
+  complete_runs(runs[0], 'M', 'K');
+  complete_runs(runs[1], 'K', 'N');
+  complete_runs(runs[2], 'M', 'N');
+  int64_t size[ROLES] = {1, 1, 1, 1};
+  for (unsigned k = 0; k < labels->count; k++) size[role_of(&labels->at[k])] *= labels->at[k].size;
+  const char *a = runs[0] + (runs[0][0] == 'B'), *b = runs[1] + (runs[1][0] == 'B'), *c = runs[2] + (runs[2][0] == 'B');
+  int64_t m = size[ROLE_M], n = size[ROLE_N], k = size[ROLE_K];
+  bool ta = a[0] == 'K', tb = b[0] == 'N', swapped = c[0] == 'N';
+  const char *pa = write_name(w, op->in[0]), *pb = write_name(w, op->in[1]), *pc = target(w, op);
+  if (size[ROLE_BATCH] > 1) {
+    write_line(w, "for (int64_t i = 0; i < %lld; i++)", (long long)size[ROLE_BATCH]);
+    pa = arena_printf(w->input->arena, "%s + i * %lld", pa, (long long)(m * k));
+    pb = arena_printf(w->input->arena, "%s + i * %lld", pb, (long long)(k * n));
+    pc = arena_printf(w->input->arena, "%s + i * %lld", pc, (long long)(m * n));
+    w->indent++;
+  }
+  const char *beta = op->accumulate != NO_ID ? "1" : "0";
+  int64_t lda = ta ? m : k, ldb = tb ? k : n;
+  if (!swapped) {
+    write_line(w, "K->gemm(%s, %s, %lld, %lld, %lld, 1, %s, %lld, %s, %lld, %s, %s, %lld);", ta ? "true" : "false",
+               tb ? "true" : "false", (long long)m, (long long)n, (long long)k, pa, (long long)lda, pb, (long long)ldb, beta, pc,
+               (long long)n);
+  } else { /* C^T = B^T A^T */
+    write_line(w, "K->gemm(%s, %s, %lld, %lld, %lld, 1, %s, %lld, %s, %lld, %s, %s, %lld);", tb ? "false" : "true",
+               ta ? "false" : "true", (long long)n, (long long)m, (long long)k, pb, (long long)ldb, pa, (long long)lda, beta, pc,
+               (long long)m);
+  }
+  if (size[ROLE_BATCH] > 1) w->indent--;
+  return true;
+}
+
+void write_product(Writer *w, const Op *op) {
+  Labels labels = labels_of(w, op);
+  double factor = op->real[0] != 0 ? op->real[0] : 1;
+  bool sums_batch = false;
+  for (unsigned k = 0; k < labels.count; k++) sums_batch |= labels.at[k].batch && !labels.at[k].present[2];
+  bool product = op->in_count == 2 && factor == 1 && !(sums_batch && w->function == FUNCTION_FORWARD);
+  if (!product || !write_gemm(w, op, &labels)) write_general(w, op, &labels, factor);
+}
+
+void write_sum(Writer *w, const Op *op) {
+  Labels labels = labels_of(w, op);
+  const Value *in = &w->graph->values.at[op->in[0]], *out = &w->graph->values.at[op->out[0]];
+  int64_t total = write_elements(w, op->in[0]), kept = write_elements(w, op->out[0]);
+  bool leading = true, trailing = true; /* the result's labels are a leading or trailing run of the input's */
+  for (unsigned i = 0; i < out->rank; i++) {
+    leading &= op->label[2][i] == op->label[0][i];
+    trailing &= op->label[2][i] == op->label[0][in->rank - out->rank + i];
+  }
+  bool sums_batch = false;
+  for (unsigned k = 0; k < labels.count; k++) sums_batch |= labels.at[k].batch && !labels.at[k].present[2];
+  if (op->real[0] != 1 || (sums_batch && w->function == FUNCTION_FORWARD) || !(leading || trailing)) {
+    write_general(w, op, &labels, op->real[0]);
+    return;
+  }
+  bool by_rows = trailing && out->rank > 0;
+  write_line(w, "K->%s(%lld, %lld, %s, %s, %s, %s);", by_rows ? "sum_rows" : "sum_cols", (long long)(by_rows ? total / kept : kept),
+             (long long)(by_rows ? kept : total / kept), write_name(w, op->in[0]),
+             op->in_count == 2 ? write_name(w, op->in[1]) : "NULL", op->accumulate != NO_ID ? "true" : "false", target(w, op));
+}

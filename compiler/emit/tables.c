@@ -1,0 +1,147 @@
+/* The description of the program as C initialisers. */
+#include <string.h>
+
+#include "emit/writer.h"
+
+static const char *quoted(Writer *w, const char *text) {
+  Text out = {.arena = w->input->arena};
+  text_put(&out, "\"", 1);
+  for (const char *s = text ? text : ""; *s; s++) {
+    if (*s == '"' || *s == '\\') text_printf(&out, "\\%c", *s);
+    else if ((unsigned char)*s < 32 || (unsigned char)*s > 126) text_printf(&out, "\\%03o", (unsigned char)*s);
+    else text_put(&out, s, 1);
+  }
+  text_put(&out, "\"", 1);
+  return out.at;
+}
+
+static const char *ints(Writer *w, const int *at, int count) {
+  Text out = {.arena = w->input->arena};
+  text_put(&out, "{", 1);
+  for (int i = 0; i < count; i++) text_printf(&out, "%s%d", i ? ", " : "", at[i]);
+  if (!count) text_put(&out, "0", 1);
+  text_put(&out, "}", 1);
+  return out.at;
+}
+
+static const char *longs(Writer *w, const int64_t *at, int count) {
+  Text out = {.arena = w->input->arena};
+  text_put(&out, "{", 1);
+  for (int i = 0; i < count; i++) text_printf(&out, "%s%lld", i ? ", " : "", (long long)at[i]);
+  if (!count) text_put(&out, "0", 1);
+  text_put(&out, "}", 1);
+  return out.at;
+}
+
+static const char *flags(Writer *w, const bool *at, int count) {
+  Text out = {.arena = w->input->arena};
+  text_put(&out, "{", 1);
+  for (int i = 0; i < count; i++) text_printf(&out, "%s%d", i ? ", " : "", at[i]);
+  if (!count) text_put(&out, "0", 1);
+  text_put(&out, "}", 1);
+  return out.at;
+}
+
+static void write_segments(Writer *w, const pd_program *p) {
+  write_line(w, "static const pd_segment_info segments[] = {");
+  for (int s = 0; s < p->segment_count; s++) {
+    const pd_segment_info *i = &p->segments[s];
+    write_line(w, "{.name = \"%s\", .trips = %lld, .in_count = %d, .out_count = %d, .shared_count = %d,", i->name, (long long)i->trips,
+               i->in_count, i->out_count, i->shared_count);
+    write_line(w, " .in_wire = %s, .in_carried = %s, .out_wire = %s,", ints(w, i->in_wire, i->in_count), ints(w, i->in_carried, i->in_count),
+               ints(w, i->out_wire, i->out_count));
+    write_line(w, " .needs_d_out = %s, .gives_d_in = %s, .shared = %s, .uses_data = %s,", flags(w, i->needs_d_out, i->out_count),
+               flags(w, i->gives_d_in, i->in_count), ints(w, i->shared, i->shared_count), flags(w, i->uses_data, p->data_count));
+    write_line(w, " .act_bytes = %lld, .stash_bytes = %lld, .scratch_bytes = %lld, .tp_elements = %lld,", (long long)i->act_bytes,
+               (long long)i->stash_bytes, (long long)i->scratch_bytes, (long long)i->tp_elements);
+    write_line(w, " .weight_elements = %lld, .trained_elements = %lld, .has_weight_grad = %d,", (long long)i->weight_elements,
+               (long long)i->trained_elements, i->has_weight_grad);
+    write_line(w, " .forward = %s_forward, .input_grad = %s_input_grad, .weight_grad = %s_weight_grad},", i->name, i->name, i->name);
+    w->indent = 1;
+  }
+  write_line(w, "};");
+  write_blank(w);
+}
+
+static void write_parameters(Writer *w, const pd_program *p) {
+  static const char *const inits[] = {"PD_INIT_NUMBER", "PD_INIT_NORMAL", "PD_INIT_UNIFORM"};
+  write_line(w, "static const pd_param_info params[] = {");
+  for (int k = 0; k < p->param_count; k++) {
+    const pd_param_info *i = &p->params[k];
+    write_line(w, "{.name = %s, .rank = %d, .shape = %s, .split_axis = %d, .segment = %d, .per_trip = %d, .frozen = %d, .decay = %d,",
+               quoted(w, i->name), i->rank, longs(w, i->shape, i->rank), i->split_axis, i->segment, i->per_trip, i->frozen, i->decay);
+    write_line(w, " .elements = %lld, .offset = %lld, .init = %s, .a = %.17g, .b = %.17g},", (long long)i->elements, (long long)i->offset,
+               inits[i->init], i->a, i->b);
+  }
+  if (!p->param_count) write_line(w, "{.name = 0},");
+  write_line(w, "};");
+  write_blank(w);
+}
+
+static void write_rest(Writer *w, const pd_program *p) {
+  write_line(w, "static const pd_wire_info wires[] = {");
+  for (int k = 0; k < p->wire_count; k++)
+    write_line(w, "{.name = %s, .elements = %lld, .needs_grad = %d},", quoted(w, p->wires[k].name), (long long)p->wires[k].elements, p->wires[k].needs_grad);
+  if (!p->wire_count) write_line(w, "{.name = 0},");
+  write_line(w, "};");
+  write_line(w, "static const pd_data_info data[] = {");
+  for (int k = 0; k < p->data_count; k++) {
+    const pd_data_info *i = &p->data[k];
+    write_line(w, "{.name = %s, .is_integer = %d, .rank = %d, .shape = %s, .elements = %lld, .split_axis = %d, .limit = %lld, .is_target = %d},",
+               quoted(w, i->name), i->is_integer, i->rank, longs(w, i->shape, i->rank), (long long)i->elements, i->split_axis,
+               (long long)i->limit, i->is_target);
+  }
+  write_line(w, "};");
+  write_line(w, "static const char *const metrics[] = {");
+  for (int k = 0; k < p->metric_count; k++) write_line(w, "%s,", quoted(w, p->metrics[k]));
+  write_line(w, "0};");
+  w->indent--;
+  write_line(w, "static const int normalisers[] = %s;", ints(w, p->normalisers, p->normaliser_count));
+  write_line(w, "static const pd_text_pair section_data[] = {");
+  for (int k = 0; k < p->section_data_count; k++)
+    write_line(w, "{%s, %s},", quoted(w, p->section_data[k].key), quoted(w, p->section_data[k].value));
+  write_line(w, "{0, 0}};");
+  w->indent--;
+  write_blank(w);
+}
+
+void write_tables(Writer *w) {
+  const pd_program *p = w->input->program;
+  static const char *const optimizers[] = {"PD_SGD", "PD_ADAM", "PD_ADAMW"};
+  static const char *const rates[] = {"PD_RATE_CONSTANT", "PD_RATE_COSINE", "PD_RATE_LINEAR", "PD_RATE_WSD"};
+  write_segments(w, p);
+  write_parameters(w, p);
+  write_rest(w, p);
+  write_line(w, "/* the plan, sha256 %s */", w->input->plan_sha256);
+  write_line(w, "__asm__(\".section .rodata\\n.global pd_plan_text\\npd_plan_text:\\n.incbin %s\\n.byte 0\\n.previous\");",
+             arena_printf(w->input->arena, "\\\"%s\\\"", w->input->plan_file));
+  write_line(w, "extern const char pd_plan_text[];");
+  write_blank(w);
+  write_line(w, "static void use_kernels(const char *set) {");
+  write_line(w, "K = pd_kernels_select_%s(set);", w->suffix);
+  write_line(w, "}");
+  write_blank(w);
+  write_line(w, "static const pd_program program = {");
+  write_line(w, ".model = %s, .compiler = %s, .plan = pd_plan_text, .real_bytes = sizeof(real),", quoted(w, p->model), quoted(w, p->compiler));
+  write_line(w, ".pp = %d, .dp = %d, .tp = %d, .chunks = %d,", p->pp, p->dp, p->tp, p->chunks);
+  write_line(w, ".batch = %lld, .microbatch = %lld, .microbatches = %lld,", (long long)p->batch, (long long)p->microbatch, (long long)p->microbatches);
+  write_line(w, ".tokens_per_sample = %lld, .tokens_are_samples = %d, .recompute = %d,", (long long)p->tokens_per_sample, p->tokens_are_samples, p->recompute);
+  write_line(w, ".segment_count = %d, .wire_count = %d, .param_count = %d, .data_count = %d, .metric_count = %d, .normaliser_count = %d,",
+             p->segment_count, p->wire_count, p->param_count, p->data_count, p->metric_count, p->normaliser_count);
+  write_line(w, ".segments = segments, .wires = wires, .params = params, .data = data, .metrics = metrics, .normalisers = normalisers,");
+  write_line(w, ".loss_segment = %d, .logits_segment = %d, .logits_offset = %lld,", p->loss_segment, p->logits_segment, (long long)p->logits_offset);
+  write_line(w, ".logits_rows_per_sample = %lld, .logits_classes = %lld, .logits_split = %d,", (long long)p->logits_rows_per_sample,
+             (long long)p->logits_classes, p->logits_split);
+  write_line(w, ".optimizer = %s, .beta1 = %.17g, .beta2 = %.17g, .eps = %.17g,", optimizers[p->optimizer], p->beta1, p->beta2, p->eps);
+  write_line(w, ".decay = %.17g, .momentum = %.17g, .clip = %.17g,", p->decay, p->momentum, p->clip);
+  write_line(w, ".rate = %s, .peak = %.17g, .floor = %.17g, .warmup = %.17g, .end = %.17g, .decay_from = %.17g,", rates[p->rate], p->peak, p->floor, p->warmup, p->end, p->decay_from);
+  write_line(w, ".steps = %lld, .eval_every = %lld, .save_every = %lld, .log_every = %lld, .seed = %lld,", (long long)p->steps,
+             (long long)p->eval_every, (long long)p->save_every, (long long)p->log_every, (long long)p->seed);
+  write_line(w, ".section_data_count = %d, .section_data = section_data,", p->section_data_count);
+  write_line(w, ".forward_flops = %.17g, .step_flops = %.17g, .use_kernels = use_kernels,", p->forward_flops, p->step_flops);
+  write_line(w, "};");
+  write_blank(w);
+  write_line(w, "int main(int argc, char **argv) {");
+  write_line(w, "return pd_main(&program, argc, argv);");
+  write_line(w, "}");
+}

@@ -1,0 +1,42 @@
+/* What the files of this folder share: one file per kind of schedule, found by name through kinds.c. */
+#ifndef PDC_PIPELINE_SCHEDULES_KINDS_H
+#define PDC_PIPELINE_SCHEDULES_KINDS_H
+
+#include "pipeline/pipeline.h"
+
+extern const ScheduleKind schedule_gpipe, schedule_one_f_one_b, schedule_interleaved, schedule_breadth_first,
+    schedule_eager_1f1b, schedule_zb_h1, schedule_zb_h2, schedule_interleaved_zb, schedule_zb_v;
+
+/* "loop": chunk k on rank k mod pp. */
+void place_loop(const ScheduleRequest *request, int *rank_of);
+
+/* Room for `count` actions in an empty list; action_put appends within it. */
+void actions_reserve(Arena *arena, pd_action_list *list, int64_t count);
+void action_put(pd_action_list *list, pd_action_kind kind, int64_t chunk, int64_t microbatch);
+
+/* "NAME with pp = 4, microbatches = 8, chunks = 2: REASON" */
+const char *refuse(Arena *arena, const char *name, const ScheduleRequest *request, const char *reason);
+/* The refusal that every kind has: counts below 1, or NULL. */
+const char *refuse_counts(Arena *arena, const char *name, const ScheduleRequest *request);
+/* Also refuses more than one chunk a rank; `instead` names the kind that keeps several. */
+const char *refuse_chunks(Arena *arena, const char *name, const ScheduleRequest *request, const char *instead);
+
+/* The order in which an interleaved schedule visits its (local chunk, micro-batch) pairs: groups of micro-batches, in a
+ * group chunk by chunk, in a chunk ascending. Groups are floor(m / pp) in number (one if m < pp) and differ by at most
+ * one in size, the largest first: with that, any m keeps the bubble of a multiple of pp and no order deadlocks. */
+typedef struct OrderTable {
+  int64_t count;   /* microbatches * chunks */
+  int64_t largest; /* micro-batches of the largest group */
+  struct OrderEntry {
+    int32_t chunk; /* 0 .. chunks - 1 */
+    int32_t microbatch;
+  } *at;
+} OrderTable;
+/* `groups` 0: as above; else that many. */
+OrderTable order_table(Arena *arena, const ScheduleRequest *request, int64_t groups);
+
+/* Warm-up forwards, then forward and fused backward in turn, then the remaining backwards, all along the table. */
+void generate_along_table(Arena *arena, const ScheduleRequest *request, const OrderTable *table, int rank,
+                          int64_t warm_up, pd_action_list *list);
+
+#endif

@@ -1,0 +1,145 @@
+/* Partition, schedule, communication, memory check: one after the other. */
+#include "pipeline/stages.h"
+
+#include <string.h>
+
+static int64_t (*costs_of_units(Arena *arena, const Graph *graph, const Config *config, const pd_program *program))[3] {
+  int64_t units = pd_unit_count(program), next = 0;
+  int64_t(*flops)[3] = arena_alloc(arena, sizeof *flops * (size_t)units);
+  for (uint32_t s = 0; s < graph->segments.count; s++) {
+    const Segment *segment = &graph->segments.at[s];
+    for (int64_t t = 0; t < segment->trips; t++, next++) {
+      flops[next][0] = segment->flops_f * config->microbatch;
+      flops[next][1] = segment->flops_i * config->microbatch;
+      flops[next][2] = segment->flops_w * config->microbatch;
+    }
+  }
+  return flops;
+}
+
+static bool cut(Arena *arena, const Config *config, const pd_program *program, int64_t (*flops)[3], int chunks, int64_t *bounds,
+                Diagnostics *diagnostics) {
+  int64_t units = pd_unit_count(program);
+  int64_t *costs = ARENA_ARRAY(arena, int64_t, units);
+  for (int64_t u = 0; u < units; u++) costs[u] = 1 + flops[u][0] + flops[u][1] + flops[u][2];
+  if (partition(arena, costs, units, chunks, bounds)) return true;
+  Diag *diag = diag_error(diagnostics, "E0510", config->chunks > 1 ? config->chunks_span : config->pp_span,
+                          "%lld pieces cannot fill %d pipeline chunks", (long long)units, chunks);
+  diag_note(diag, "the program has %lld pieces that can be cut apart (statements of the model and iterations of its loops); pp = "
+                  "%lld with %lld chunk%s a rank needs at least %d",
+            (long long)units, (long long)config->pp, (long long)config->chunks, config->chunks == 1 ? "" : "s", chunks);
+  if (units >= config->chunks) diag_help(diag, "use pp of at most %lld", (long long)(units / config->chunks));
+  else diag_help(diag, "use chunks of at most %lld", (long long)units);
+  return false;
+}
+
+/* gradient_into[c]: some wire that enters chunk c needs a gradient. */
+static bool *gradients_into(Arena *arena, const pd_program *program, const pd_pipeline *pipeline) {
+  bool *into = ARENA_ARRAY(arena, bool, pipeline->chunk_count);
+  for (int c = 1; c < pipeline->chunk_count; c++) {
+    int wires[PD_MAX_WIRES], count = pd_live_wires(program, pipeline->first_unit[c], wires);
+    for (int k = 0; k < count; k++) into[c] |= program->wires[wires[k]].needs_grad;
+  }
+  return into;
+}
+
+static bool fits(const Graph *graph, const Config *config, const pd_program *program, const pd_pipeline *pipeline,
+                 Diagnostics *diagnostics) {
+  if (config->memory <= 0) return true;
+  (void)graph;
+  for (int rank = 0; rank < pipeline->pp; rank++) {
+    pd_layout *layout = pd_layout_new(program, pipeline, rank);
+    int64_t total = pd_layout_total(layout);
+    if ((double)total > config->memory) {
+      int64_t in_flight = 0;
+      for (int c = 0; c < pipeline->chunk_count; c++)
+        if (pipeline->rank_of[c] == rank && pd_in_flight(pipeline, c) > in_flight) in_flight = pd_in_flight(pipeline, c);
+      Diag *diag = diag_error(diagnostics, "E0520", config->memory_span, "stage %d needs %lld bytes a rank, but `memory` is %.0f", rank,
+                              (long long)total, config->memory);
+      for (pd_memory_class kind = 0; kind < PD_MEMORY_CLASSES; kind++)
+        diag_note(diag, "%s: %lld bytes", pd_memory_class_name(kind), (long long)pd_layout_bytes(layout, kind));
+      diag_note(diag, "up to %lld micro-batches are in flight on this stage", (long long)in_flight);
+      diag_help(diag, "use a larger pp or tp, a smaller microbatch (now %lld), `schedule < kind=1f1b; >` or `recompute=full`",
+                (long long)config->microbatch);
+      pd_layout_free(layout);
+      return false;
+    }
+    pd_layout_free(layout);
+  }
+  return true;
+}
+
+pd_pipeline *stages_plan(Arena *arena, const Graph *graph, const Config *config, const pd_program *program,
+                         Diagnostics *diagnostics, int64_t (**unit_flops)[3]) {
+  *unit_flops = costs_of_units(arena, graph, config, program);
+  const ScheduleKind *kind = schedule_find(config->schedule);
+  if (!kind) {
+    Text known = {.arena = arena};
+    for (const char *const *name = schedule_names(); *name; name++) text_printf(&known, "%s%s", known.length ? ", " : "", *name);
+    Diag *diag = diag_error(diagnostics, "E0511", config->kind_span, "this version does not generate the schedule `%s`", config->schedule);
+    diag_help(diag, "it has %s", known.at);
+    return NULL;
+  }
+  ScheduleRequest request = {(int)config->pp, (int)config->chunks, config->microbatches};
+  const char *refusal = kind->refuse ? kind->refuse(arena, &request) : NULL;
+  if (refusal) {
+    diag_error(diagnostics, "E0512", config->kind_span, "%s", refusal);
+    return NULL;
+  }
+  int chunks = request.pp * request.chunks;
+  pd_pipeline *pipeline = ARENA_NEW(arena, pd_pipeline);
+  int *rank_of = ARENA_ARRAY(arena, int, chunks);
+  int64_t *bounds = ARENA_ARRAY(arena, int64_t, chunks + 1);
+  if (!cut(arena, config, program, *unit_flops, chunks, bounds, diagnostics)) return NULL;
+  kind->place(&request, rank_of);
+  pd_action_list *ranks = ARENA_ARRAY(arena, pd_action_list, request.pp);
+  kind->generate(arena, &request, ranks);
+  *pipeline = (pd_pipeline){request.pp, chunks, config->microbatches, rank_of, bounds, ranks, kind->split};
+  schedule_insert_communication(arena, pipeline, gradients_into(arena, program, pipeline), config->dp > 1);
+  return fits(graph, config, program, pipeline, diagnostics) ? pipeline : NULL;
+}
+
+void stages_memory_text(const pd_program *program, const pd_pipeline *pipeline, Text *out) {
+  text_printf(out, "%-6s", "rank");
+  for (pd_memory_class kind = 0; kind < PD_MEMORY_CLASSES; kind++) text_printf(out, "%15s", pd_memory_class_name(kind));
+  text_printf(out, "%15s\n", "total");
+  for (int rank = 0; rank < pipeline->pp; rank++) {
+    pd_layout *layout = pd_layout_new(program, pipeline, rank);
+    text_printf(out, "%-6d", rank);
+    for (pd_memory_class kind = 0; kind < PD_MEMORY_CLASSES; kind++) text_printf(out, "%15lld", (long long)pd_layout_bytes(layout, kind));
+    text_printf(out, "%15lld\n", (long long)pd_layout_total(layout));
+    pd_layout_free(layout);
+  }
+}
+
+void stages_say(const Graph *graph, const Config *config, const pd_program *program, const pd_pipeline *pipeline, FILE *out) {
+  int64_t parameters = 0;
+  for (int i = 0; i < program->param_count; i++) {
+    const pd_param_info *param = &program->params[i];
+    int64_t size = param->per_trip ? program->segments[param->segment].trips : 1;
+    for (int k = 0; k < param->rank; k++) size *= param->shape[k];
+    parameters += size;
+  }
+  fprintf(out, "model %s: %lld parameters, %lld units\n", graph->model, (long long)parameters, (long long)pd_unit_count(program));
+  fprintf(out, "layout: pp %lld x dp %lld x tp %lld; %s, %lld micro-batches of %lld\n", (long long)config->pp, (long long)config->dp,
+          (long long)config->tp, config->schedule, (long long)config->microbatches, (long long)config->microbatch);
+  for (int c = 0; c < pipeline->chunk_count; c++) {
+    fprintf(out, "chunk %d on stage %d:", c, pipeline->rank_of[c]);
+    for (int64_t u = pipeline->first_unit[c]; u < pipeline->first_unit[c + 1];) {
+      int segment;
+      int64_t trip;
+      pd_unit_locate(program, u, &segment, &trip);
+      int64_t left = program->segments[segment].trips - trip, room = pipeline->first_unit[c + 1] - u;
+      int64_t run = left < room ? left : room;
+      if (program->segments[segment].trips == 1) fprintf(out, " %s", program->segments[segment].name);
+      else fprintf(out, " %s[%lld..%lld]", program->segments[segment].name, (long long)trip, (long long)(trip + run - 1));
+      u += run;
+    }
+    fprintf(out, "; %lld micro-batches in flight\n", (long long)pd_in_flight(pipeline, c));
+  }
+  Arena *arena = arena_new();
+  Text text = {.arena = arena};
+  stages_memory_text(program, pipeline, &text);
+  fprintf(out, "bytes on a rank of each stage:\n%s", text.at);
+  arena_free(arena);
+}

@@ -1,0 +1,355 @@
+/* Constants: everything a program says in numbers is computed here, in 64-bit integers with overflow checks and in
+ * doubles. Integers stay integers while they can: 7 / 2 is 3.5, and a size that needs an integer says so. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "semantic/internal.h"
+
+enum { MAX_CONST_DEPTH = 500 };
+
+static const Const error_const = {.kind = CONST_ERROR};
+
+static Const overflow(Sem *sem, const Expr *expr) {
+  Diag *diag = diag_error(sem->diagnostics, "E0213", expr->span, "`%s` does not fit in 64 bits",
+                          source_text(sem, expr->span, 60));
+  diag_note(diag, "integers are 64 bits wide: at most %" PRId64, INT64_MAX);
+  return error_const;
+}
+
+static Const wrong_operand(Sem *sem, const Expr *expr, const char *what, Const a) {
+  diag_error(sem->diagnostics, "E0214", expr->span, "%s needs numbers, and `%s` is %s", what,
+             source_text(sem, expr->span, 60), const_kind_name(a.kind));
+  return error_const;
+}
+
+static Const checked_real(Sem *sem, const Expr *expr, double value) {
+  if (isfinite(value)) return const_real(value);
+  diag_error(sem->diagnostics, "E0213", expr->span, "`%s` is not a finite number", source_text(sem, expr->span, 60));
+  return error_const;
+}
+
+Const const_unary(Sem *sem, const Expr *expr, Const a) {
+  if (a.kind == CONST_ERROR) return a;
+  if (expr->op == '!') {
+    if (a.kind == CONST_BOOL) return const_bool(!a.integer);
+    diag_error(sem->diagnostics, "E0214", expr->span, "`!` needs a boolean, and `%s` is %s",
+               source_text(sem, expr->args[0]->span, 60), const_kind_name(a.kind));
+    return error_const;
+  }
+  if (a.kind == CONST_REAL) return const_real(-a.real);
+  if (a.kind != CONST_INT) return wrong_operand(sem, expr->args[0], "`-`", a);
+  return a.integer == INT64_MIN ? overflow(sem, expr) : const_int(-a.integer);
+}
+
+static Const compare(int op, int order) {
+  switch (op) {
+    case EXPR_OP_EQ: return const_bool(order == 0);
+    case EXPR_OP_NE: return const_bool(order != 0);
+    case EXPR_OP_LE: return const_bool(order <= 0);
+    case EXPR_OP_GE: return const_bool(order >= 0);
+    case EXPR_OP_LT: return const_bool(order < 0);
+    default: return const_bool(order > 0);
+  }
+}
+
+static Const divide(Sem *sem, const Expr *expr, Const a, Const b) {
+  if (const_number(b) == 0) {
+    diag_error(sem->diagnostics, "E0214", expr->span, "`%s` divides by zero", source_text(sem, expr->span, 60));
+    return error_const;
+  }
+  if (a.kind == CONST_INT && b.kind == CONST_INT) {
+    if (a.integer == INT64_MIN && b.integer == -1) return overflow(sem, expr);
+    if (a.integer % b.integer == 0) return const_int(a.integer / b.integer);
+  }
+  return checked_real(sem, expr, const_number(a) / const_number(b));
+}
+
+static Const remainder_of(Sem *sem, const Expr *expr, Const a, Const b) {
+  if (a.kind != CONST_INT || b.kind != CONST_INT || b.integer <= 0) {
+    diag_error(sem->diagnostics, "E0214", expr->span, "`%%` needs integers and a positive divisor in `%s`",
+               source_text(sem, expr->span, 60));
+    return error_const;
+  }
+  int64_t rest = a.integer % b.integer;
+  return const_int(rest < 0 ? rest + b.integer : rest);
+}
+
+Const const_binary(Sem *sem, const Expr *expr, Const a, Const b) {
+  if (a.kind == CONST_ERROR || b.kind == CONST_ERROR) return error_const;
+  int op = expr->op;
+  if (op == EXPR_OP_AND || op == EXPR_OP_OR) {
+    if (a.kind == CONST_BOOL && b.kind == CONST_BOOL)
+      return const_bool(op == EXPR_OP_AND ? a.integer && b.integer : a.integer || b.integer);
+    const Expr *wrong = expr->args[a.kind == CONST_BOOL];
+    diag_error(sem->diagnostics, "E0214", wrong->span, "`%s` needs booleans, and `%s` is %s",
+               op == EXPR_OP_AND ? "&&" : "||", source_text(sem, wrong->span, 60),
+               const_kind_name(a.kind == CONST_BOOL ? b.kind : a.kind));
+    return error_const;
+  }
+  if ((op == EXPR_OP_EQ || op == EXPR_OP_NE) && a.kind == b.kind && !const_is_number(a))
+    return compare(op, a.kind == CONST_TEXT ? strcmp(a.text, b.text) : a.integer != b.integer);
+  if (!const_is_number(a)) return wrong_operand(sem, expr->args[0], "arithmetic", a);
+  if (!const_is_number(b)) return wrong_operand(sem, expr->args[1], "arithmetic", b);
+  bool integers = a.kind == CONST_INT && b.kind == CONST_INT;
+  double x = const_number(a), y = const_number(b);
+  int64_t result;
+  switch (op) {
+    case '+':
+      if (!integers) return checked_real(sem, expr, x + y);
+      return __builtin_add_overflow(a.integer, b.integer, &result) ? overflow(sem, expr) : const_int(result);
+    case '-':
+      if (!integers) return checked_real(sem, expr, x - y);
+      return __builtin_sub_overflow(a.integer, b.integer, &result) ? overflow(sem, expr) : const_int(result);
+    case '*':
+      if (!integers) return checked_real(sem, expr, x * y);
+      return __builtin_mul_overflow(a.integer, b.integer, &result) ? overflow(sem, expr) : const_int(result);
+    case '/': return divide(sem, expr, a, b);
+    case '%': return remainder_of(sem, expr, a, b);
+    case '@':
+      diag_error(sem->diagnostics, "E0214", expr->span, "`@` contracts tensors, and both sides are numbers");
+      return error_const;
+    default:
+      if (integers) return compare(op, (a.integer > b.integer) - (a.integer < b.integer));
+      return compare(op, (x > y) - (x < y));
+  }
+}
+
+typedef struct ConstFunction {
+  const char *name;
+  unsigned least, most;
+} ConstFunction;
+static const ConstFunction functions[] = {{"sqrt", 1, 1},    {"exp", 1, 1},  {"log", 1, 1},  {"log2", 1, 1},
+                                          {"floor", 1, 1},   {"min", 2, 64}, {"max", 2, 64}, {"roundup", 2, 2}};
+
+static const ConstFunction *const_function(const char *name) {
+  for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
+    if (!strcmp(functions[i].name, name)) return &functions[i];
+  return NULL;
+}
+
+bool is_const_function(const char *name) { return const_function(name) != NULL; }
+
+static Const round_up(Sem *sem, const Expr *expr, Const a, Const b) {
+  if (a.kind != CONST_INT || b.kind != CONST_INT || a.integer < 0 || b.integer <= 0) {
+    diag_error(sem->diagnostics, "E0214", expr->span, "`roundup` needs an integer and a positive integer in `%s`",
+               source_text(sem, expr->span, 60));
+    return error_const;
+  }
+  int64_t rest = a.integer % b.integer, result;
+  if (rest == 0) return a;
+  return __builtin_add_overflow(a.integer, b.integer - rest, &result) ? overflow(sem, expr) : const_int(result);
+}
+
+static Const extreme(const char *name, const Const *args, uint32_t count) {
+  Const best = args[0];
+  for (uint32_t i = 1; i < count; i++) {
+    bool both = best.kind == CONST_INT && args[i].kind == CONST_INT;
+    bool less = both ? args[i].integer < best.integer : const_number(args[i]) < const_number(best);
+    bool more = both ? args[i].integer > best.integer : const_number(args[i]) > const_number(best);
+    if (name[1] == 'i' ? less : more) best = args[i];
+  }
+  return best;
+}
+
+Const const_call(Sem *sem, const Expr *expr, const char *name, const Const *args, uint32_t count) {
+  const ConstFunction *function = const_function(name);
+  for (uint32_t i = 0; i < count; i++)
+    if (args[i].kind == CONST_ERROR) return error_const;
+  if (count < function->least || count > function->most) {
+    diag_error(sem->diagnostics, "E0215", expr->span, "`%s` takes %s%u argument%s, and %u %s given", name,
+               function->most > function->least ? "at least " : "", function->least, function->least == 1 ? "" : "s",
+               count, count == 1 ? "is" : "are");
+    return error_const;
+  }
+  for (uint32_t i = 0; i < count; i++)
+    if (!const_is_number(args[i])) {
+      diag_error(sem->diagnostics, "E0214", expr->span, "`%s` needs numbers, and argument %u is %s", name, i + 1,
+                 const_kind_name(args[i].kind));
+      return error_const;
+    }
+  if (!strcmp(name, "roundup")) return round_up(sem, expr, args[0], args[1]);
+  if (!strcmp(name, "min") || !strcmp(name, "max")) return extreme(name, args, count);
+  double x = const_number(args[0]);
+  if (!strcmp(name, "sqrt")) return checked_real(sem, expr, sqrt(x));
+  if (!strcmp(name, "exp")) return checked_real(sem, expr, exp(x));
+  if (!strcmp(name, "log")) return checked_real(sem, expr, log(x));
+  double whole = !strcmp(name, "floor") ? floor(x) : log2(x);
+  if (args[0].kind == CONST_INT && name[0] == 'f') return args[0];
+  if (isfinite(whole) && whole == floor(whole) && fabs(whole) < 9e15) return const_int((int64_t)whole);
+  return checked_real(sem, expr, whole);
+}
+
+void report_unknown_name(Sem *sem, Unit *unit, Frame *frame, const Name *name) {
+  Diag *diag = diag_error(sem->diagnostics, "E0201", name->span, "unknown name `%s`", name->text);
+  Spelling spelling = spelling_of(name->text);
+  const char *dot = strchr(name->text, '.');
+  Symbol *import = dot ? unit_symbol(unit, intern(sem->names, name->text, (size_t)(dot - name->text))) : NULL;
+  if (import && import->kind == SYMBOL_IMPORT && import->import) {
+    Spelling inner = spelling_of(dot + 1);
+    spelling_symbols(&inner, import->import, ~0u);
+    if (inner.best)
+      diag_help(diag, "did you mean `%s.%s`?", import->name, inner.best);
+    else
+      diag_note(diag, "`%s` is %s", import->name, import->import->path);
+    return;
+  }
+  spelling_locals(&spelling, frame);
+  spelling_symbols(&spelling, unit, 1u << SYMBOL_CONST | 1u << SYMBOL_DIM);
+  if (dot) spelling_keys(&spelling, sem);
+  spelling_help(&spelling, diag);
+}
+
+Const symbol_const(Sem *sem, Symbol *symbol) {
+  if (symbol->state == STATE_DONE) return symbol->constant;
+  if (symbol->state == STATE_BUSY) {
+    Diag *diag = diag_error(sem->diagnostics, "E0212", symbol->span, "`%s` is defined by itself", symbol->name);
+    diag_note(diag, "its value needs `%s` again before it is known", symbol->name);
+    symbol->constant = error_const;
+    symbol->state = STATE_DONE;
+    return error_const;
+  }
+  symbol->state = STATE_BUSY;
+  Const value = symbol->value ? const_eval(sem, symbol->unit, NULL, symbol->value) : error_const;
+  if (symbol->state == STATE_DONE) return error_const; /* a circle, reported */
+  symbol->state = STATE_DONE;
+  symbol->constant = value;
+  if (symbol->kind != SYMBOL_DIM) return value;
+  /* a dim is an axis too */
+  if (value.kind != CONST_ERROR && (value.kind != CONST_INT || value.integer < 0)) {
+    Diag *diag = diag_error(sem->diagnostics, "E0222", symbol->value->span, "the size of dim `%s` is %s", symbol->name,
+                            value.kind == CONST_BOOL || value.kind == CONST_TEXT ? const_kind_name(value.kind)
+                                                                                   : const_value_text(sem, value));
+    diag_note(diag, "a size is a whole number, not negative");
+    value = symbol->constant = error_const;
+  }
+  if (value.kind == CONST_ERROR) {
+    symbol->axis = sem->error_axis;
+    return value;
+  }
+  Axis axis = {.name = symbol->name, .size = value.integer, .span = symbol->span};
+  if (symbol->value->kind != EXPR_INT) {
+    const char *symbolic = expr_text(sem, symbol->unit, NULL, symbol->value, false);
+    axis.derivation = arena_printf(sem->arena, "%s = %s", symbolic,
+                                   expr_text(sem, symbol->unit, NULL, symbol->value, true));
+  }
+  vec_push(sem->arena, &sem->graph->axes, axis);
+  symbol->axis = sem->graph->axes.count - 1;
+  return value;
+}
+
+bool name_const(Sem *sem, Unit *unit, Frame *frame, const Name *name, Const *result) {
+  Local *local = find_local(frame, name->text);
+  if (local) {
+    if (local->is_size) {
+      *result = axis_is_error(sem, local->axis) ? error_const : const_int(sem->graph->axes.at[local->axis].size);
+      return true;
+    }
+    if (local->value.kind == VAL_NUMBER || local->value.kind == VAL_ERROR) {
+      *result = local->value.kind == VAL_NUMBER ? local->value.number : error_const;
+      return true;
+    }
+    return false;
+  }
+  Symbol *symbol = find_symbol(sem, unit, name->text);
+  if (symbol && (symbol->kind == SYMBOL_CONST || symbol->kind == SYMBOL_DIM)) {
+    *result = symbol_const(sem, symbol);
+    return true;
+  }
+  if (symbol) return false;
+  if (!strcmp(name->text, "true") || !strcmp(name->text, "false")) {
+    *result = const_bool(name->text[0] == 't');
+    return true;
+  }
+  return strchr(name->text, '.') && section_const(sem, name->text, result);
+}
+
+static Const eval_name(Sem *sem, Unit *unit, Frame *frame, const Expr *expr) {
+  Const result = error_const;
+  if (name_const(sem, unit, frame, &expr->name, &result)) return result;
+  Local *local = find_local(frame, expr->name.text);
+  Symbol *symbol = local ? NULL : find_symbol(sem, unit, expr->name.text);
+  if (local) {
+    Diag *diag = diag_error(sem->diagnostics, "E0223", expr->span,
+                            "`%s` is a tensor, and a value known at compile time is needed here", expr->name.text);
+    diag_label(diag, local->span, "`%s` is computed by the program", expr->name.text);
+  } else if (symbol) {
+    diag_error(sem->diagnostics, "E0223", expr->span, "`%s` is a %s, and a value is needed here", expr->name.text,
+               symbol->kind == SYMBOL_BLOCK ? "block" : symbol->kind == SYMBOL_MODEL ? "model" : "module");
+  } else {
+    report_unknown_name(sem, unit, frame, &expr->name);
+  }
+  return error_const;
+}
+
+static Const eval_call(Sem *sem, Unit *unit, Frame *frame, const Expr *expr) {
+  if (!is_const_function(expr->name.text)) {
+    Diag *diag = diag_error(sem->diagnostics, "E0223", expr->span, "`%s` is not computed at compile time",
+                            expr->name.text);
+    diag_note(diag, "constants may use sqrt, exp, log, log2, floor, min, max and roundup");
+    return error_const;
+  }
+  Const *args = ARENA_ARRAY(sem->arena, Const, expr->arg_count + 1);
+  for (uint32_t i = 0; i < expr->arg_count; i++) args[i] = const_eval(sem, unit, frame, expr->args[i]);
+  return const_call(sem, expr, expr->name.text, args, expr->arg_count);
+}
+
+static Const eval_inner(Sem *sem, Unit *unit, Frame *frame, const Expr *expr) {
+  switch (expr->kind) {
+    case EXPR_INT: return const_int(expr->integer);
+    case EXPR_REAL: return checked_real(sem, expr, expr->real);
+    case EXPR_STRING: return const_text(expr->string);
+    case EXPR_NAME: return eval_name(sem, unit, frame, expr);
+    case EXPR_UNARY: return const_unary(sem, expr, const_eval(sem, unit, frame, expr->args[0]));
+    case EXPR_BINARY: {
+      Const a = const_eval(sem, unit, frame, expr->args[0]), b = const_eval(sem, unit, frame, expr->args[1]);
+      return const_binary(sem, expr, a, b);
+    }
+    case EXPR_CALL: return eval_call(sem, unit, frame, expr);
+    case EXPR_ERROR: return error_const;
+    case EXPR_PIPE:
+    case EXPR_TUPLE:
+    case EXPR_STAR: break;
+  }
+  diag_error(sem->diagnostics, "E0223", expr->span, "`%s` is not a value known at compile time",
+             source_text(sem, expr->span, 60));
+  return error_const;
+}
+
+Const const_eval(Sem *sem, Unit *unit, Frame *frame, const Expr *expr) {
+  if (sem->const_depth >= MAX_CONST_DEPTH) {
+    diag_error(sem->diagnostics, "E0212", expr->span, "constants are nested more than %d deep", MAX_CONST_DEPTH);
+    return error_const;
+  }
+  sem->const_depth++;
+  Const result = eval_inner(sem, unit, frame, expr);
+  sem->const_depth--;
+  return result;
+}
+
+bool eval_integer(Sem *sem, Unit *unit, Frame *frame, const Expr *expr, const char *what, int64_t *result) {
+  Const value = const_eval(sem, unit, frame, expr);
+  *result = value.integer;
+  if (value.kind == CONST_INT || value.kind == CONST_ERROR) return value.kind == CONST_INT;
+  Diag *diag = diag_error(sem->diagnostics, "E0214", expr->span, "%s must be a whole number, not %s", what,
+                          value.kind == CONST_REAL ? const_value_text(sem, value) : const_kind_name(value.kind));
+  if (expr->kind != EXPR_REAL && value.kind == CONST_REAL)
+    diag_note(diag, "%s = %s = %s", expr_text(sem, unit, frame, expr, false), expr_text(sem, unit, frame, expr, true),
+              const_value_text(sem, value));
+  return false;
+}
+
+bool eval_number(Sem *sem, Unit *unit, Frame *frame, const Expr *expr, const char *what, double *result) {
+  Const value = const_eval(sem, unit, frame, expr);
+  *result = const_is_number(value) ? const_number(value) : 0;
+  if (const_is_number(value) || value.kind == CONST_ERROR) return const_is_number(value);
+  diag_error(sem->diagnostics, "E0214", expr->span, "%s must be a number, not %s", what, const_kind_name(value.kind));
+  return false;
+}
+
+void evaluate_unit(Sem *sem, Unit *unit) {
+  for (uint32_t i = 0; i < unit->order.count; i++) {
+    Symbol *symbol = unit->order.at[i];
+    if (symbol->kind == SYMBOL_CONST || symbol->kind == SYMBOL_DIM) symbol_const(sem, symbol);
+  }
+}

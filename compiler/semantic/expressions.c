@@ -1,0 +1,148 @@
+/* Expressions of a block or model: numbers are folded, tensors become operations of the draft. */
+#include <string.h>
+
+#include "semantic/internal.h"
+
+static Val eval_name(Sem *sem, Frame *frame, const Expr *expr) {
+  const Local *local = find_local(frame, expr->name.text);
+  if (local && !local->is_size) return local->value;
+  return val_number(const_eval(sem, frame->unit, frame, expr));
+}
+
+static OpKind kind_of(int op) {
+  switch (op) {
+    case '+': return OP_ADD;
+    case '-': return OP_SUB;
+    case '*': return OP_MUL;
+    case '/': return OP_DIV;
+    default: return OP_COUNT;
+  }
+}
+
+static Val eval_binary(Sem *sem, Frame *frame, const Expr *expr) {
+  Val a = eval(sem, frame, expr->args[0]), b = eval(sem, frame, expr->args[1]);
+  if (a.kind == VAL_ERROR || b.kind == VAL_ERROR) return val_error();
+  if (expr->op == '@' && (a.kind != VAL_NUMBER || b.kind != VAL_NUMBER)) return contract_at(sem, frame, expr, a, b);
+  if (a.kind == VAL_NUMBER && b.kind == VAL_NUMBER) return val_number(const_binary(sem, expr, a.number, b.number));
+  OpKind kind = kind_of(expr->op);
+  if (kind == OP_COUNT) {
+    Diag *diag = diag_error(sem->diagnostics, "E0308", expr->op_span, "`%s` works on constants, not on tensors",
+                            source_text(sem, expr->op_span, 8));
+    const Expr *tensor = expr->args[a.kind == VAL_NUMBER];
+    diag_label(diag, tensor->span, "a tensor");
+    return val_error();
+  }
+  return emit_binary(sem, kind, expr, expr->op_span, a, expr->args[0], b, expr->args[1]);
+}
+
+static Val eval_unary(Sem *sem, Frame *frame, const Expr *expr) {
+  Val a = eval(sem, frame, expr->args[0]);
+  if (a.kind == VAL_ERROR) return a;
+  if (a.kind == VAL_NUMBER) return val_number(const_unary(sem, expr, a.number));
+  if (expr->op != '-' || a.kind != VAL_TENSOR || value_at(sem, a.value)->dtype != DT_REAL) {
+    diag_error(sem->diagnostics, a.kind == VAL_TENSOR && expr->op == '-' ? "E0309" : "E0308", expr->span,
+               "`%c` does not work on `%s`", expr->op, source_text(sem, expr->args[0]->span, 40));
+    return val_error();
+  }
+  Id axes[MAX_RANK];
+  memcpy(axes, value_at(sem, a.value)->axes, sizeof axes);
+  return emit(sem, OP_NEG, expr->span, &a.value, 1, value_at(sem, a.value)->rank, axes);
+}
+
+static Val unknown_call(Sem *sem, Frame *frame, const Expr *expr) {
+  const char *name = expr->name.text;
+  const Local *local = find_local(frame, name);
+  const Symbol *symbol = find_symbol(sem, frame->unit, name);
+  if (local || symbol) {
+    Diag *diag = diag_error(sem->diagnostics, "E0204", expr->name.span, "`%s` cannot be called", name);
+    diag_label(diag, local ? local->span : symbol->span, "`%s` is a %s", name,
+               local                              ? "value"
+               : symbol->kind == SYMBOL_DIM       ? "dim"
+               : symbol->kind == SYMBOL_CONST     ? "const"
+               : symbol->kind == SYMBOL_MODEL     ? "model"
+                                                  : "module");
+    return val_error();
+  }
+  const char *dot = strchr(name, '.');
+  Symbol *import = dot ? unit_symbol(frame->unit, intern(sem->names, name, (size_t)(dot - name))) : NULL;
+  Diag *diag = diag_error(sem->diagnostics, "E0204", expr->name.span, "unknown block or operation `%s`", name);
+  if (import && import->kind == SYMBOL_IMPORT) {
+    if (!import->import) return val_error();
+    Spelling inner = spelling_of(dot + 1);
+    spelling_symbols(&inner, import->import, 1u << SYMBOL_BLOCK);
+    if (inner.best) diag_help(diag, "did you mean `%s.%s`?", import->name, inner.best);
+    return val_error();
+  }
+  Spelling spelling = spelling_of(name);
+  spelling_symbols(&spelling, frame->unit, 1u << SYMBOL_BLOCK);
+  spelling_operations(&spelling);
+  spelling_help(&spelling, diag);
+  return val_error();
+}
+
+/* What only an initialiser may say. */
+static bool is_initialiser(const char *name) {
+  return !strcmp(name, "normal") || !strcmp(name, "uniform") || !strcmp(name, "kaiming") || !strcmp(name, "xavier");
+}
+
+static Val eval_call(Sem *sem, Frame *frame, const Expr *expr, const Expr *first) {
+  uint32_t count = 0, most = expr->arg_count + 1;
+  Expr **args = ARENA_ARRAY(sem->arena, Expr *, most);
+  Name *names = ARENA_ARRAY(sem->arena, Name, most);
+  if (first) {
+    args[count] = ARENA_NEW(sem->arena, Expr);
+    *args[count++] = *first;
+  }
+  for (uint32_t i = 0; i < expr->arg_count; i++) {
+    args[count] = expr->args[i];
+    if (expr->arg_names) names[count] = expr->arg_names[i];
+    count++;
+  }
+  const char *name = expr->name.text;
+  Symbol *symbol = find_symbol(sem, frame->unit, name);
+  /* inside a block, its own name means the operation: `block layernorm(x: …) { … layernorm(x) … }` */
+  bool itself = symbol && symbol == frame->symbol && is_operation(name);
+  if (symbol && symbol->kind == SYMBOL_BLOCK && !itself)
+    return call_block(sem, frame, symbol, expr, count, args, names);
+  if (is_operation(name)) return call_operation(sem, frame, expr, count, args, names);
+  if (is_const_function(name)) {
+    Expr call = *expr;
+    call.args = args;
+    call.arg_names = names;
+    call.arg_count = count;
+    return val_number(const_eval(sem, frame->unit, frame, &call));
+  }
+  if (is_initialiser(name)) {
+    diag_error(sem->diagnostics, "E0204", expr->span, "`%s` is an initialiser: it stands after `=` in a `param`", name);
+    return val_error();
+  }
+  return unknown_call(sem, frame, expr);
+}
+
+static Val eval_tuple(Sem *sem, Frame *frame, const Expr *expr) {
+  Val tuple = {.kind = VAL_TUPLE, .value = NO_ID, .count = expr->arg_count};
+  tuple.items = ARENA_ARRAY(sem->arena, Val, expr->arg_count);
+  for (uint32_t i = 0; i < expr->arg_count; i++) {
+    tuple.items[i] = eval(sem, frame, expr->args[i]);
+    if (tuple.items[i].kind == VAL_ERROR) return val_error();
+  }
+  return tuple;
+}
+
+Val eval(Sem *sem, Frame *frame, const Expr *expr) {
+  Val result;
+  switch (expr->kind) {
+    case EXPR_NAME: result = eval_name(sem, frame, expr); break;
+    case EXPR_UNARY: result = eval_unary(sem, frame, expr); break;
+    case EXPR_BINARY: result = eval_binary(sem, frame, expr); break;
+    case EXPR_PIPE:
+      if (expr->args[1]->kind != EXPR_CALL) return val_error(); /* reported by the parser */
+      result = eval_call(sem, frame, expr->args[1], expr->args[0]);
+      break;
+    case EXPR_CALL: result = eval_call(sem, frame, expr, NULL); break;
+    case EXPR_TUPLE: result = eval_tuple(sem, frame, expr); break;
+    default: result = val_number(const_eval(sem, frame->unit, frame, expr)); break;
+  }
+  if (result.kind == VAL_TENSOR) vec_push(sem->arena, &frame->seen, (Seen){expr, result.value});
+  return result;
+}

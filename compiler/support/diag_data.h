@@ -1,0 +1,41 @@
+/* What a diagnostic is made of: shared by the collection (diag.c) and the rendering (diag_render.c), nobody else. */
+#ifndef PDC_SUPPORT_DIAG_DATA_H
+#define PDC_SUPPORT_DIAG_DATA_H
+
+#include "support/diag.h"
+
+typedef struct Label {
+  Span span;
+  const char *text;
+} Label;
+
+struct Diag {
+  Arena *arena;
+  DiagLevel level;
+  const char *code;
+  Span span;
+  const char *message;
+  const char *primary; /* text at the primary span, or NULL */
+  VEC(Label) labels;
+  VEC(const char *) notes;
+  VEC(const char *) helps;
+};
+
+typedef struct SourceFile {
+  Source source;
+  VEC(uint32_t) lines; /* byte offset of the begin of each line; at least one */
+} SourceFile;
+
+struct Diagnostics {
+  Arena *arena;
+  VEC(SourceFile) sources;
+  VEC(Diag *) reports; /* in the order reported */
+  unsigned errors;
+};
+
+/* 0-based line of a byte offset, offsets beyond the end counting as the end. */
+uint32_t source_line_of(const SourceFile *file, uint32_t offset);
+/* The bytes of a 0-based line, without its line end. */
+Span source_line_span(const SourceFile *file, uint32_t line);
+
+#endif

@@ -1,0 +1,19 @@
+/* Weights and gradients between the ranks and safetensors files: one tensor per parameter and trip, named as the user
+ * wrote it with the trip in place of {}, in its logical shape whatever the layout. Problems end the run with
+ * PD_EXIT_CHECKPOINT. */
+#ifndef PD_DATA_WEIGHTS_H
+#define PD_DATA_WEIGHTS_H
+
+#include "engine.h"
+
+/* Every rank reads its own parts. The file must hold every parameter in its logical shape, and nothing else. */
+void pd_weights_load(const pd_program *program, pd_engine *engine, const char *path);
+
+typedef enum pd_weights_kind { PD_WEIGHTS, PD_WEIGHT_GRADIENTS } pd_weights_kind;
+/* Gathers part by part to rank 0, which writes. Collective. Gradients: trained parameters only. */
+void pd_weights_save(const pd_program *program, pd_engine *engine, const pd_world *world, pd_weights_kind kind,
+                     const char *path);
+/* Whether rank 0 will be able to create `path`; asked before training rather than after. */
+void pd_weights_check_target(const pd_world *world, const char *path);
+
+#endif

@@ -1,0 +1,183 @@
+/* Starting ranks.
+ *
+ * Assumes OpenMPI's launcher where it starts ranks itself; any launcher's ranks are recognised once MPI runs. Settings
+ * for one host go into the environment before mpirun or MPI_Init reads it, and never over a user's own.
+ */
+#include "launch.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <malloc.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define AGAIN "PD_STARTED_BY_ITSELF" /* set for mpirun's ranks, so that a launcher we cannot see never loops */
+
+static int number_in(const char *name) {
+  const char *text = getenv(name);
+  return text != NULL && *text != 0 ? atoi(text) : -1;
+}
+
+static bool launched(void) {
+  return getenv("OMPI_COMM_WORLD_SIZE") != NULL || getenv("PMIX_RANK") != NULL || getenv("PMI_RANK") != NULL;
+}
+
+int pd_launch_rank(void) {
+  static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"};
+  for (int i = 0; i < 3; i++) {
+    if (number_in(names[i]) >= 0) return number_in(names[i]);
+  }
+  return 0;
+}
+
+/* ---- the number of ranks ---- */
+
+static int ranks_of(const pd_program *program) {
+  return program->pp * program->dp * program->tp;
+}
+
+/* A word as a shell reads it back. */
+static void print_word(const char *word) {
+  const bool plain = *word != 0 && strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./,:+@%") ==
+                                       strlen(word);
+  fputc(' ', stderr);
+  if (!plain) fputc('\'', stderr);
+  for (const char *p = word; *p != 0; p++) {
+    if (*p == '\'') fputs("'\\''", stderr);
+    else fputc(*p, stderr);
+  }
+  if (!plain) fputc('\'', stderr);
+}
+
+static void print_command(const pd_program *program, char **argv) {
+  if (ranks_of(program) > 1) {
+    fprintf(stderr, "mpirun -n %d --bind-to none --oversubscribe%s", ranks_of(program),
+            geteuid() == 0 ? " --allow-run-as-root" : "");
+    for (char **word = argv; *word != NULL; word++) print_word(*word);
+  } else {
+    fputs(argv[0], stderr);
+    for (char **word = argv + 1; *word != NULL; word++) print_word(*word);
+  }
+  fputc('\n', stderr);
+}
+
+static void print_wrong_size(const pd_program *program, int started, char **argv) {
+  const int need = ranks_of(program);
+  fprintf(stderr, "this program needs %d rank%s (pp %d x dp %d x tp %d); it was started with %d\n", need,
+          need == 1 ? "" : "s", program->pp, program->dp, program->tp, started);
+  fputs("start it with: ", stderr);
+  print_command(program, argv);
+  fflush(stderr);
+}
+
+/* ---- starting mpirun ---- */
+
+/* One host: shared memory, plain copies, nothing that needs a network or a resolvable host name. */
+static void set_for_one_host(void) {
+  setenv("OMPI_MCA_pml", "ob1", 0);
+  setenv("OMPI_MCA_btl", "self,vader", 0);
+  setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
+}
+
+static int become_mpirun(const pd_program *program, char **argv, bool quiet) {
+  char self[PATH_MAX], count[16];
+  const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+  snprintf(self + (length > 0 ? length : 0), sizeof self - (length > 0 ? (size_t)length : 0), "%s",
+           length > 0 ? "" : argv[0]);
+  snprintf(count, sizeof count, "%d", ranks_of(program));
+  int words = 0;
+  while (argv[words] != NULL) words++;
+  char *const head[] = {"mpirun", "-q", "-n", count, "--bind-to", "none", "--oversubscribe", self};
+  const int before = (int)(sizeof head / sizeof head[0]);
+  char **command = calloc((size_t)(before + words), sizeof *command);
+  if (command == NULL) return PD_EXIT_MEMORY;
+  memcpy(command, head, sizeof head);
+  if (words > 1) memcpy(command + before, argv + 1, (size_t)(words - 1) * sizeof *command); /* calloc ends the list */
+
+  set_for_one_host();
+  setenv(AGAIN, "1", 1);
+  if (geteuid() == 0) { /* mpirun refuses root, which everybody is in a container, unless told twice */
+    setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
+    setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
+  }
+  if (!quiet) {
+    printf("starting %d ranks (pp %d x dp %d x tp %d) with mpirun\n", ranks_of(program), program->pp, program->dp,
+           program->tp);
+    fflush(stdout);
+  }
+  execvp(command[0], command);
+  fprintf(stderr, "error: this program needs %d ranks, and `mpirun` cannot be started: %s\n", ranks_of(program),
+          strerror(errno));
+  fputs("install OpenMPI, then: ", stderr);
+  print_command(program, argv);
+  free(command);
+  return PD_EXIT_USAGE;
+}
+
+int pd_launch_ranks(const pd_program *program, char **argv, bool quiet) {
+  const int size = number_in("OMPI_COMM_WORLD_SIZE");
+  if (size > 0 && size != ranks_of(program)) {
+    /* before MPI_Init: quick, however many were started. Only rank 0 fails: a launcher ends all ranks when one does,
+     * and must not end rank 0 before it has spoken. */
+    if (pd_launch_rank() != 0) exit(PD_EXIT_OK);
+    print_wrong_size(program, size, argv);
+    return PD_EXIT_USAGE;
+  }
+  if (!launched() && ranks_of(program) > 1 && getenv(AGAIN) == NULL) return become_mpirun(program, argv, quiet);
+  return PD_EXIT_OK;
+}
+
+/* ---- MPI ---- */
+
+void pd_launch_mpi(const pd_program *program, char **argv) {
+  /* page faults cost more than memory: no block of a step or of MPI's collectives is ever given back to the system */
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, INT_MAX);
+  if (!launched()) set_for_one_host();
+  int level = 0, size = 0, rank = 0;
+  MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  if (size == ranks_of(program)) return;
+  if (rank == 0) print_wrong_size(program, size, argv);
+  MPI_Finalize();
+  exit(PD_EXIT_USAGE);
+}
+
+pd_machine pd_launch_machine(int64_t asked) {
+  pd_machine machine = {.cores = 1, .node_ranks = 1, .threads = 1};
+  /* a mask larger than cpu_set_t: machines with more than 1,024 cores */
+  const size_t most = 1 << 16;
+  cpu_set_t *mask = CPU_ALLOC(most);
+  if (mask != NULL && sched_getaffinity(0, CPU_ALLOC_SIZE(most), mask) == 0) {
+    machine.cores = CPU_COUNT_S(CPU_ALLOC_SIZE(most), mask);
+  }
+  if (mask != NULL) CPU_FREE(mask);
+  MPI_Comm node;
+  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &node);
+  MPI_Comm_size(node, &machine.node_ranks);
+  MPI_Comm_free(&node);
+  machine.bound = machine.cores == 1 && sysconf(_SC_NPROCESSORS_ONLN) > 1;
+  machine.threads = machine.cores / machine.node_ranks;
+  if (machine.threads < 1) machine.threads = 1;
+  const int environment = number_in("OMP_NUM_THREADS");
+  if (environment > 0 && environment < machine.threads) machine.threads = environment;
+  if (asked > 0) machine.threads = (int)asked;
+  return machine;
+}
+
+bool pd_launch_terminal(void) {
+  if (!isatty(STDOUT_FILENO)) return false;
+  if (!launched()) return true;
+  char path[64];
+  snprintf(path, sizeof path, "/proc/%ld/fd/1", (long)getppid());
+  const int file = open(path, O_WRONLY | O_NOCTTY | O_CLOEXEC);
+  if (file < 0) return false;
+  const bool terminal = isatty(file) != 0;
+  close(file);
+  return terminal;
+}

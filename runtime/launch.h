@@ -1,0 +1,31 @@
+/* From a command to running ranks: starts mpirun when the program was started alone, refuses a wrong number of ranks,
+ * prepares malloc and MPI, and decides how many threads a rank uses. */
+#ifndef PD_LAUNCH_H
+#define PD_LAUNCH_H
+
+#include "world.h"
+
+/* This process's rank as its launcher says in the environment; 0 when it was started alone. Valid before MPI_Init: what
+ * must be said once, before there are ranks to agree, is said by rank 0. */
+int pd_launch_rank(void);
+
+/* Returns PD_EXIT_OK if this process is to go on as one rank. Started alone, a program of several ranks becomes mpirun
+ * and does not return. Otherwise the problem has been printed by rank 0 and the exit code is returned. */
+int pd_launch_ranks(const pd_program *program, char **argv, bool quiet);
+
+/* malloc's and MPI's settings, MPI_Init, the number of ranks once more; exits when it is wrong. */
+void pd_launch_mpi(const pd_program *program, char **argv);
+
+typedef struct pd_machine {
+  int cores;      /* that this process may run on */
+  int node_ranks; /* ranks of this program on this node */
+  int threads;    /* to use */
+  bool bound;     /* held to one core of a machine with more */
+} pd_machine;
+/* `asked`: --threads, 0 for the default: OMP_NUM_THREADS, at most cores / ranks of the node. Collective. */
+pd_machine pd_launch_machine(int64_t asked);
+
+/* Whether what this process prints lands on a terminal. mpirun gives its ranks pseudo-terminals, so theirs is asked. */
+bool pd_launch_terminal(void);
+
+#endif

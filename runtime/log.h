@@ -1,0 +1,51 @@
+/* Words for people and for machines: problem texts that travel up to whoever may end the run, figures in a reader's
+ * units, and the run's log as JSON lines. Knows nothing of ranks; only rank 0 opens a log. */
+#ifndef PD_LOG_H
+#define PD_LOG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* What went wrong, as one sentence for the user. Functions that can fail for reasons outside the program return false
+ * and fill one. */
+typedef struct pd_problem {
+  char text[3072];
+} pd_problem;
+/* Always false, so that a function can end with `return pd_problem_say(…)`. */
+bool pd_problem_say(pd_problem *problem, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* Figures in short form; `out` holds PD_FIGURE bytes and is returned. */
+#define PD_FIGURE 32
+char *pd_figure_count(double value, char out[PD_FIGURE]);   /* 812, 8.1k, 124.4M */
+char *pd_figure_bytes(double bytes, char out[PD_FIGURE]);   /* 812 B, 1.50 GiB */
+char *pd_figure_time(double seconds, char out[PD_FIGURE]);  /* 0:31, 2:05:10, 3d 04:00 */
+char *pd_figure_span(double seconds, char out[PD_FIGURE]);  /* 8.2 ms, 123 ms, 12.4 s */
+char *pd_figure_loss(double value, char out[PD_FIGURE]);    /* 2.4321 */
+
+/* One optimizer step, as it is logged. */
+typedef struct pd_step_record {
+  int64_t step; /* counts from 1 */
+  double loss, grad_norm, rate;
+  int64_t tokens; /* of this step, all replicas; samples when the model has no token axis */
+  double seconds;
+} pd_step_record;
+
+typedef struct pd_metric {
+  const char *name;
+  double value;
+} pd_metric;
+
+/* JSON lines. Every line is written whole and flushed; numbers read back equal. */
+typedef struct pd_log {
+  FILE *file; /* NULL: no log */
+  const char *path;
+} pd_log;
+bool pd_log_open(pd_log *log, const char *path, pd_problem *problem);
+bool pd_log_step(pd_log *log, const pd_step_record *record, pd_problem *problem);
+/* {"eval": {"step": …, "loss": …, "samples": …, metrics…}} */
+bool pd_log_eval(pd_log *log, int64_t step, double loss, int64_t samples, const pd_metric *metrics, int count,
+                 pd_problem *problem);
+bool pd_log_close(pd_log *log, pd_problem *problem);
+
+#endif

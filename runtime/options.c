@@ -1,0 +1,233 @@
+/* The command line of a compiled program.
+ *
+ * Adding an option is one row of `rows` and one field of pd_options: the parser, the error texts and --help read the
+ * table. Later values win over earlier ones.
+ */
+#include "options.h"
+
+#include "world.h" /* exit codes */
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the table ---- */
+
+typedef enum kind { FLAG, WHOLE, REAL, TEXT, CHOICE } kind;
+
+typedef struct row {
+  const char *name, *value; /* value: how --help calls it; for CHOICE the words, joined by | */
+  kind kind;
+  size_t at; /* offset in pd_options */
+  int64_t low, high;
+  const char *help;
+} row;
+
+#define AT(field) offsetof(pd_options, field)
+static const row rows[] = {
+    {"steps", "N", WHOLE, AT(steps), 0, INT64_MAX, "optimizer steps to train for; 0 trains nothing"},
+    {"seed", "N", WHOLE, AT(seed), 0, INT64_MAX, "seed of initial weights, dropout and data order"},
+    {"data", "PATH", TEXT, AT(data), 0, 0, "training data: a file, a directory, or input=file,input=file"},
+    {"valid", "PATH", TEXT, AT(valid), 0, 0, "validation data, in the same forms"},
+    {"eval-every", "N", WHOLE, AT(eval_every), 0, INT64_MAX, "evaluate every N steps, besides at the end; 0: only there"},
+    {"init", "W.safetensors", TEXT, AT(init), 0, 0, "start from these weights"},
+    {"save", "W.safetensors", TEXT, AT(save), 0, 0, "save the weights at the end (and every save_every steps)"},
+    {"gradients", "G.safetensors", TEXT, AT(gradients), 0, 0, "save the first step's gradients, before clipping"},
+    {"log", "run.jsonl", TEXT, AT(log), 0, 0, "write a line of JSON for every step and evaluation"},
+    {"generate", "PROMPT", TEXT, AT(generate), 0, 0, "after training, continue this text (byte-level models)"},
+    {"tokens", "N", WHOLE, AT(tokens), 1, INT64_MAX, "how many tokens to generate"},
+    {"temperature", "T", REAL, AT(temperature), 0, 1000, "randomness of --generate; 0 takes the likeliest"},
+    {"dry-run", NULL, FLAG, AT(dry_run), 0, 0, "check everything, all of the data too, and stop before step 1"},
+    {"plan", NULL, FLAG, AT(plan), 0, 0, "print the plan this program was compiled to, and stop"},
+    {"threads", "N", WHOLE, AT(threads), 1, 4096, "threads per rank (else: cores of the node / its ranks)"},
+    {"kernels", "host|ref", CHOICE, AT(kernels), 0, 0, "kernel set: fast, or the plain reference"},
+    {"quiet", NULL, FLAG, AT(quiet), 0, 0, "print only problems, validation results and generated text"},
+    {"help", NULL, FLAG, AT(help), 0, 0, "print this, and stop"},
+    {"version", NULL, FLAG, AT(version), 0, 0, "print what this was compiled from and by, and stop"},
+};
+#define ROWS (sizeof rows / sizeof rows[0])
+
+static const struct {
+  int code;
+  const char *meaning;
+} exits[] = {
+    {PD_EXIT_OK, "done"},
+    {PD_EXIT_USAGE, "command line, or wrong number of ranks"},
+    {PD_EXIT_DATA, "training data missing, malformed or out of range"},
+    {PD_EXIT_CHECKPOINT, "weights file unreadable or unwritable"},
+    {PD_EXIT_NUMERIC, "loss or gradient is not finite; the weights are those before that step"},
+    {PD_EXIT_PEER, "another rank failed or was lost"},
+    {PD_EXIT_PLAN, "ranks run different plans, or the plan does not fit the program"},
+    {PD_EXIT_MEMORY, "not enough memory"},
+};
+
+static void *field(pd_options *options, const row *r) {
+  return (char *)options + r->at;
+}
+
+static void defaults(const pd_program *program, pd_options *options) {
+  *options = (pd_options){
+      .steps = program->steps,
+      .eval_every = program->eval_every,
+      .seed = program->seed,
+      .tokens = 200,
+      .temperature = 0.8,
+      .kernels = "host",
+  };
+}
+
+/* ---- suggestions ---- */
+
+/* Number of single-letter edits between two short words. */
+static size_t distance(const char *a, const char *b) {
+  const size_t n = strlen(a), m = strlen(b);
+  size_t before[64], now[64];
+  if (n >= 63 || m >= 63) return 64;
+  for (size_t j = 0; j <= m; j++) before[j] = j;
+  for (size_t i = 1; i <= n; i++) {
+    now[0] = i;
+    for (size_t j = 1; j <= m; j++) {
+      size_t best = before[j - 1] + (a[i - 1] != b[j - 1]);
+      if (before[j] + 1 < best) best = before[j] + 1;
+      if (now[j - 1] + 1 < best) best = now[j - 1] + 1;
+      now[j] = best;
+    }
+    memcpy(before, now, sizeof now);
+  }
+  return before[m];
+}
+
+/* The option meant by an unknown name, or NULL: few edits, or a beginning of one option. */
+static const char *suggestion(const char *name) {
+  const char *best = NULL;
+  size_t least = strlen(name) / 3 + 2;
+  for (size_t i = 0; i < ROWS; i++) {
+    const size_t d = distance(name, rows[i].name);
+    if (d < least) best = rows[i].name, least = d;
+  }
+  for (size_t i = 0; best == NULL && i < ROWS; i++) {
+    if (strlen(name) >= 2 && strncmp(name, rows[i].name, strlen(name)) == 0) best = rows[i].name;
+  }
+  return best;
+}
+
+static bool unknown(const char *argument, const char *name, pd_problem *problem) {
+  const char *better = suggestion(name);
+  if (better == NULL) return pd_problem_say(problem, "unknown option `%.200s` (--help lists them all)", argument);
+  return pd_problem_say(problem, "unknown option `%.200s`; did you mean `--%s`?", argument, better);
+}
+
+/* ---- the parser ---- */
+
+static bool read_value(const row *r, const char *text, pd_options *options, pd_problem *problem) {
+  char *end = NULL;
+  errno = 0;
+  switch (r->kind) {
+  case FLAG: break;
+  case TEXT: *(const char **)field(options, r) = text; return true;
+  case CHOICE: {
+    const size_t length = strlen(text);
+    for (const char *word = r->value; word != NULL; word = strchr(word, '|')) {
+      word += *word == '|';
+      if (length > 0 && strncmp(word, text, length) == 0 && (word[length] == '|' || word[length] == 0)) {
+        *(const char **)field(options, r) = text;
+        return true;
+      }
+    }
+    return pd_problem_say(problem, "--%s=%.200s: must be %s", r->name, text, r->value);
+  }
+  case WHOLE: {
+    const long long value = strtoll(text, &end, 10);
+    if (*text == 0 || *end != 0 || text[0] == ' ') {
+      return pd_problem_say(problem, "--%s=%.200s: must be a whole number", r->name, text);
+    }
+    if (errno == ERANGE || value < r->low || value > r->high) {
+      if (r->high == INT64_MAX) {
+        return pd_problem_say(problem, "--%s=%.200s: must be at least %" PRId64, r->name, text, r->low);
+      }
+      return pd_problem_say(problem, "--%s=%.200s: must lie between %" PRId64 " and %" PRId64, r->name, text, r->low,
+                            r->high);
+    }
+    *(int64_t *)field(options, r) = value;
+    return true;
+  }
+  case REAL: {
+    const double value = strtod(text, &end);
+    if (*text == 0 || *end != 0 || !isfinite(value) || value < (double)r->low || value > (double)r->high) {
+      return pd_problem_say(problem, "--%s=%.200s: must be a number between %" PRId64 " and %" PRId64, r->name, text,
+                            r->low, r->high);
+    }
+    *(double *)field(options, r) = value;
+    return true;
+  }
+  }
+  return pd_problem_say(problem, "--%s takes no value", r->name);
+}
+
+bool pd_options_parse(const pd_program *program, int argc, char **argv, pd_options *options, pd_problem *problem) {
+  defaults(program, options);
+  for (int i = 1; i < argc; i++) {
+    const char *argument = argv[i];
+    if (argument[0] != '-') {
+      return pd_problem_say(problem, "unexpected argument `%.200s`: options start with `--` (--help lists them)", argument);
+    }
+    if (strcmp(argument, "-h") == 0) {
+      options->help = true;
+      continue;
+    }
+    const char *equals = strchr(argument, '=');
+    char name[256];
+    const size_t dashes = strspn(argument, "-");
+    const size_t length = equals != NULL ? (size_t)(equals - argument) : strlen(argument);
+    snprintf(name, sizeof name, "%.*s", (int)(length > dashes ? (length - dashes < 255 ? length - dashes : 255) : 0),
+             argument + dashes);
+    const row *found = NULL;
+    for (size_t r = 0; r < ROWS && dashes == 2; r++) {
+      if (strcmp(rows[r].name, name) == 0) found = &rows[r];
+    }
+    if (found == NULL) return unknown(argument, name, problem);
+    if (found->kind == FLAG) {
+      if (equals != NULL) return pd_problem_say(problem, "--%s takes no value", found->name);
+      *(bool *)field(options, found) = true;
+      continue;
+    }
+    const char *value = equals != NULL ? equals + 1 : i + 1 < argc ? argv[++i] : NULL;
+    if (value == NULL) return pd_problem_say(problem, "--%s needs a value: --%s=%s", name, name, found->value);
+    if (!read_value(found, value, options, problem)) return false;
+    if (found->at == AT(seed)) options->seed_given = true;
+  }
+  return true;
+}
+
+/* ---- --help ---- */
+
+/* What holds when an option is not given, as it is said in --help; empty when there is nothing to say. */
+static void default_text(const pd_program *program, const row *r, char *out, size_t size) {
+  pd_options options;
+  defaults(program, &options);
+  out[0] = 0;
+  if (r->kind == CHOICE) snprintf(out, size, " [%s]", *(const char **)field(&options, r));
+  if (r->kind == REAL) snprintf(out, size, " [%g]", *(double *)field(&options, r));
+  if (r->kind == WHOLE && *(int64_t *)field(&options, r) >= r->low) {
+    snprintf(out, size, " [%" PRId64 "]", *(int64_t *)field(&options, r));
+  }
+}
+
+void pd_options_help(const pd_program *program, FILE *to) {
+  const int64_t ranks = (int64_t)program->pp * program->dp * program->tp;
+  fprintf(to, "Trains the model `%s`. Runs as %" PRId64 " rank%s", program->model, ranks, ranks == 1 ? "" : "s");
+  fprintf(to, ranks == 1 ? ".\n" : " (pp %d x dp %d x tp %d); started alone, it starts them with mpirun.\n", program->pp,
+          program->dp, program->tp);
+  fprintf(to, "\nOptions, as --name=value or --name value [default]:\n");
+  for (size_t i = 0; i < ROWS; i++) {
+    char left[64], now[64];
+    snprintf(left, sizeof left, "--%s%s%s", rows[i].name, rows[i].value ? "=" : "", rows[i].value ? rows[i].value : "");
+    default_text(program, &rows[i], now, sizeof now);
+    fprintf(to, "  %-26s %s%s\n", left, rows[i].help, now);
+  }
+  fprintf(to, "\nExit status:\n");
+  for (size_t i = 0; i < sizeof exits / sizeof exits[0]; i++) fprintf(to, "  %d  %s\n", exits[i].code, exits[i].meaning);
+}

@@ -1,0 +1,27 @@
+/* The command line of a compiled program: one table of options, from which the parser and --help come. */
+#ifndef PD_OPTIONS_H
+#define PD_OPTIONS_H
+
+#include "log.h"
+#include "program.h"
+
+typedef struct pd_options {
+  int64_t steps, eval_every, seed; /* the program's where not said */
+  bool seed_given;                 /* --seed overrides the seed of the data section too */
+  const char *data, *valid;        /* PATH or name=path,name=path; NULL: the data section's */
+  const char *init, *save, *gradients;
+  const char *log;
+  const char *generate;
+  int64_t tokens;
+  double temperature;
+  bool dry_run, plan;
+  int64_t threads; /* 0: chosen from the machine */
+  const char *kernels;
+  bool quiet, help, version;
+} pd_options;
+
+/* `--name=value`, `--name value`, `--flag`; an unknown name is a problem with a suggestion. */
+bool pd_options_parse(const pd_program *program, int argc, char **argv, pd_options *options, pd_problem *problem);
+void pd_options_help(const pd_program *program, FILE *to);
+
+#endif

@@ -1,0 +1,28 @@
+/* A reduction over a communicator that is under way while the caller computes: sum (or maximum) in rank order. */
+#ifndef PD_REDUCE_H
+#define PD_REDUCE_H
+
+#include "world.h"
+
+typedef struct pd_reduction {
+  MPI_Comm comm;
+  int rank, size, real_bytes, tag;
+  bool maximum;
+  char *x;               /* n elements, in place */
+  int64_t n;
+  char *scratch;         /* pd_sum_scratch(n, size) elements */
+  MPI_Request *requests; /* 2 (size - 1), given by the caller; the caller sets all above */
+  int request_count;
+  int stage;             /* 0: done; 1: pieces on their way; 2: sums on their way */
+} pd_reduction;
+
+/* Every member starts the same reductions in the same order. Two may be under way at once if their tags differ by 2. */
+void pd_reduction_start(pd_reduction *reduction);
+/* Moves it on without waiting; true once it is done. */
+bool pd_reduction_test(pd_reduction *reduction);
+void pd_reduction_finish(pd_reduction *reduction);
+
+/* Which communicator pd_tp_sum_* and pd_tp_max_* reduce over; size 0: none. */
+void pd_reduce_over_tensor(MPI_Comm comm, int size);
+
+#endif

@@ -1,0 +1,174 @@
+/* Communicators of a run, messages of any length, and the one way to fail. */
+#include "world.h"
+
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "reduce.h"
+
+#ifndef PD_MESSAGE_LIMIT
+#define PD_MESSAGE_LIMIT INT_MAX /* bytes that one MPI count can say; tests make it small */
+#endif
+
+/* The world of this process, for pd_fail. `spoken` is shared by the ranks of a machine: the first that fails sets it. */
+static struct {
+  const pd_world *world;
+  MPI_Comm node;
+  MPI_Win window;
+  atomic_int *spoken;
+} here;
+
+/* ---- communicators ---- */
+
+static void on_mpi_error(MPI_Comm *comm, int *code, ...) {
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  (void)comm;
+  MPI_Error_string(*code, text, &length);
+  pd_fail(PD_EXIT_PEER, "communication failed: %s", text);
+}
+
+/* A flag that all ranks of this machine see. Without one every failing rank speaks. */
+static void open_flag(void) {
+  MPI_Comm_split_type(here.world->all, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here.node);
+  int rank, unit;
+  MPI_Comm_rank(here.node, &rank);
+  MPI_Aint bytes;
+  void *base;
+  MPI_Win_allocate_shared(rank == 0 ? (MPI_Aint)sizeof(atomic_int) : 0, 1, MPI_INFO_NULL, here.node, &base,
+                          &here.window);
+  MPI_Win_shared_query(here.window, 0, &bytes, &unit, &base);
+  here.spoken = base;
+  if (rank == 0) atomic_init(here.spoken, 0);
+  MPI_Barrier(here.node);
+}
+
+void pd_world_open(pd_world *world, const pd_program *program) {
+  memset(world, 0, sizeof *world);
+  world->pp = program->pp;
+  world->dp = program->dp;
+  world->tp = program->tp;
+  MPI_Comm_dup(MPI_COMM_WORLD, &world->all);
+  MPI_Comm_rank(world->all, &world->rank);
+  MPI_Comm_size(world->all, &world->size);
+  world->tp_rank = world->rank % world->tp;
+  world->dp_rank = world->rank / world->tp % world->dp;
+  world->pp_rank = world->rank / (world->tp * world->dp);
+  MPI_Comm_split(world->all, world->dp_rank * world->tp + world->tp_rank, world->pp_rank, &world->pipe);
+  MPI_Comm_split(world->all, world->pp_rank * world->tp + world->tp_rank, world->dp_rank, &world->replicas);
+  MPI_Comm_split(world->all, world->pp_rank * world->dp + world->dp_rank, world->tp_rank, &world->tensor);
+  here.world = world;
+  if (world->size > 1) open_flag();
+  MPI_Errhandler handler;
+  MPI_Comm_create_errhandler(on_mpi_error, &handler);
+  MPI_Comm_set_errhandler(world->all, handler);
+  MPI_Comm_set_errhandler(world->pipe, handler);
+  MPI_Comm_set_errhandler(world->replicas, handler);
+  MPI_Comm_set_errhandler(world->tensor, handler);
+  MPI_Errhandler_free(&handler);
+  pd_reduce_over_tensor(world->tensor, world->tp);
+}
+
+void pd_world_close(pd_world *world) {
+  pd_reduce_over_tensor(MPI_COMM_NULL, 0);
+  pd_world_set_tensor_scratch(NULL, 0);
+  if (world->size > 1) {
+    MPI_Win_free(&here.window);
+    MPI_Comm_free(&here.node);
+  }
+  here.spoken = NULL;
+  here.world = NULL;
+  MPI_Comm_free(&world->tensor);
+  MPI_Comm_free(&world->replicas);
+  MPI_Comm_free(&world->pipe);
+  MPI_Comm_free(&world->all);
+}
+
+/* ---- failing ---- */
+
+/* Whether this rank is the one to speak. One that is not waits to be ended by the one that is, and speaks after all if
+ * that does not come. */
+static bool is_first_to_fail(int rank) {
+  if (here.spoken != NULL) {
+    if (atomic_exchange(here.spoken, 1) == 0) return true;
+    sleep(10);
+    return false;
+  }
+  if (rank > 0) sleep(2); /* before the world is open ranks fail together, over what they all see */
+  return true;
+}
+
+_Noreturn void pd_fail(int code, const char *format, ...) {
+  char text[2048];
+  va_list arguments;
+  va_start(arguments, format);
+  vsnprintf(text, sizeof text, format, arguments);
+  va_end(arguments);
+  int initialized = 0, finalized = 0, rank = 0, size = 1;
+  MPI_Initialized(&initialized);
+  MPI_Finalized(&finalized);
+  if (here.world != NULL) {
+    rank = here.world->rank;
+    size = here.world->size;
+  } else if (initialized && !finalized) {
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+  }
+  if (size == 1) {
+    fprintf(stderr, "error: %s\n", text);
+    fflush(NULL);
+    _exit(code);
+  }
+  if (is_first_to_fail(rank)) {
+    if (here.world != NULL) {
+      fprintf(stderr, "error: rank %d (pp %d, dp %d, tp %d): %s\n", rank, here.world->pp_rank, here.world->dp_rank,
+              here.world->tp_rank, text);
+    } else {
+      fprintf(stderr, "error: %s\n", text);
+    }
+    fflush(NULL);
+  }
+  MPI_Abort(MPI_COMM_WORLD, code);
+  _exit(code);
+}
+
+/* ---- messages ---- */
+
+/* A count and a type that together are `bytes` bytes. The type is to be freed if it is not MPI_BYTE. */
+static int as_type(int64_t bytes, MPI_Datatype *type) {
+  if (bytes <= PD_MESSAGE_LIMIT) {
+    *type = MPI_BYTE;
+    return (int)bytes;
+  }
+  const int64_t block = PD_MESSAGE_LIMIT / 2 + 1;
+  int64_t blocks = bytes / block, rest = bytes % block;
+  MPI_Datatype line, lines;
+  MPI_Type_contiguous((int)block, MPI_BYTE, &line);
+  MPI_Type_contiguous((int)blocks, line, &lines);
+  int lengths[2] = {1, (int)rest};
+  MPI_Aint at[2] = {0, (MPI_Aint)(blocks * block)};
+  MPI_Datatype types[2] = {lines, MPI_BYTE};
+  MPI_Type_create_struct(2, lengths, at, types, type);
+  MPI_Type_commit(type);
+  MPI_Type_free(&line);
+  MPI_Type_free(&lines);
+  return 1;
+}
+
+void pd_send_start(MPI_Comm comm, const void *from, int64_t bytes, int peer, int tag, MPI_Request *request) {
+  MPI_Datatype type;
+  int count = as_type(bytes, &type);
+  MPI_Isend(from, count, type, peer, tag, comm, request);
+  if (type != MPI_BYTE) MPI_Type_free(&type);
+}
+
+void pd_receive_start(MPI_Comm comm, void *into, int64_t bytes, int peer, int tag, MPI_Request *request) {
+  MPI_Datatype type;
+  int count = as_type(bytes, &type);
+  MPI_Irecv(into, count, type, peer, tag, comm, request);
+  if (type != MPI_BYTE) MPI_Type_free(&type);
+}
