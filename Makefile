@@ -32,7 +32,7 @@ HEADERS := $(wildcard runtime/*.h runtime/kernels/*.h)
 TEMPLATES := $(wildcard templates/*/*.pd)
 LIB_FILES = $(LIB)/libpdrt.a $(LIB)/cflags $(LIB)/libs $(HEADERS:runtime/%=$(LIB)/include/%) $(TEMPLATES:templates/%=$(LIB)/%)
 
-.PHONY: all test demo install clean
+.PHONY: all setup test demo install clean
 all: $(BUILD)/pdc $(LIB_FILES)
 
 $(BUILD)/pdc: $(COMPILER_OBJ) $(SHARED_OBJ)
@@ -78,6 +78,22 @@ $(BUILD)/runtime/%.o: runtime/%.c
 	$(MPICC) $(CSTD) -O3 $(NUMERIC) -g $(WARN) $(RUNTIME_INC) -MMD -c -o $@ $<
 
 -include $(COMPILER_OBJ:.o=.d) $(RUNTIME_OBJ:.o=.d) $(SHARED_OBJ:.o=.d)
+
+# unit tests: one Criterion program a file, linked with the compiler (without its main) and the runtime
+UNIT := $(patsubst tests/unit/%.c,$(BUILD)/tests/unit/%,$(wildcard tests/unit/*_test.c))
+$(BUILD)/tests/unit/%: tests/unit/%.c $(filter-out $(BUILD)/compiler/driver/main.o,$(COMPILER_OBJ)) $(LIB)/libpdrt.a
+	@mkdir -p $(@D)
+	$(MPICC) $(CSTD) -O1 -g $(WARN) $(COMPILER_INC) -Itests -o $@ $^ -lcriterion $(PDC_LIBS) $(LINK)
+
+setup:
+	@scripts/setup.sh
+# make is asked again after setup, so that what setup installs is found
+test: setup
+	@$(MAKE) --no-print-directory -s all $(UNIT)
+	@scripts/test.sh $(BUILD) $(SUITES)
+demo: setup
+	@$(MAKE) --no-print-directory -s all
+	@scripts/demo.sh $(BUILD)
 
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib

@@ -217,12 +217,8 @@ static void gather(pd_safetensors_writer *writer, int64_t tensor, const pd_world
     const runs r = runs_of(&offers[rank].local);
     for (int64_t at = 0; at < offers[rank].elements; at += PIECE) {
       const int64_t n = offers[rank].elements - at < PIECE ? offers[rank].elements - at : PIECE;
-      const char *from = own + at * writer->real_bytes;
-      if (rank != 0) {
-        MPI_Recv(piece, (int)(n * writer->real_bytes), MPI_BYTE, rank, 0, world->all, MPI_STATUS_IGNORE);
-        from = piece;
-      }
-      put_piece(writer, tensor, &r, at, n, from);
+      if (rank != 0) MPI_Recv(piece, (int)(n * writer->real_bytes), MPI_BYTE, rank, 0, world->all, MPI_STATUS_IGNORE);
+      put_piece(writer, tensor, &r, at, n, rank != 0 ? piece : own + at * writer->real_bytes);
     }
   }
 }

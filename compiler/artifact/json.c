@@ -111,7 +111,7 @@ static void put_fraction(Text *out, double value) {
   do snprintf(digits, sizeof digits, "%.*e", precision, value);
   while (strtod(digits, NULL) != value && ++precision < 17);
   int exponent = atoi(strchr(digits, 'e') + 1);
-  if (exponent >= -7) { /* a number that is not whole has few digits before its point */
+  if (exponent >= -6) { /* a number that is not whole has few digits before its point */
     int decimals = precision - exponent;
     text_printf(out, "%.*f", decimals > 0 ? decimals : 0, value);
     return;

@@ -129,6 +129,7 @@ typedef struct Carry { /* a name that a loop assigns and that exists before it *
   Id copy;   /* the same, as the result of an operation of an earlier segment (differs for inputs and parameters) */
   Id inside; /* VALUE_WIRE placeholder in the loop */
   Id after;  /* its value after a trip; `inside` itself when the loop does not change it */
+  Val original;
 } Carry;
 
 typedef struct Draft { /* a future segment */

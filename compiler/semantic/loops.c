@@ -64,7 +64,7 @@ static Id copy_value(Sem *sem, Id value, const char *name, Span span) {
 
 /* A carried name enters the loop on a wire: a model input, a parameter or a number is copied before the loop. */
 static bool enter_carry(Sem *sem, Local *local, const Name *name, Carry *carry) {
-  *carry = (Carry){.name = name->text, .span = name->span};
+  *carry = (Carry){.name = name->text, .span = name->span, .original = local->value};
   if (local->value.kind == VAL_NUMBER && !const_is_number(local->value.number)) return false;
   if (local->value.kind != VAL_TENSOR && local->value.kind != VAL_NUMBER) return false;
   Id before = local->value.kind == VAL_NUMBER ? draft_const(sem, const_number(local->value.number)) : local->value.value;
@@ -116,7 +116,7 @@ static void leave_carry(Sem *sem, Frame *frame, Id loop, uint32_t index) {
   if (after.kind == VAL_NUMBER && const_is_number(after.number))
     after = val_tensor(draft_const(sem, const_number(after.number)));
   if (after.kind == VAL_TENSOR && after.value == carry.inside) { /* never changed */
-    local->value = val_tensor(carry.before);
+    local->value = carry.original;
     return;
   }
   const Value *a = after.kind == VAL_TENSOR ? value_at(sem, after.value) : NULL, *b = value_at(sem, carry.inside);

@@ -23,7 +23,6 @@ typedef VEC(Piece) Pieces;
 typedef struct Formatter {
   Text *out;
   Arena *arena;
-  const Diagnostics *all;
   uint32_t file;
   const char *text;
   uint32_t length;
@@ -82,12 +81,10 @@ static void put_indent(Formatter *to, uint32_t columns) {
   for (uint32_t i = 0; i < columns; i++) text_put(to->out, " ", 1);
 }
 
-/* Prints pieces from column `indent` on, without the end of the last line. */
-static void lay_out(Formatter *to, const Pieces *pieces, uint32_t indent) {
+/* Prints pieces on a line that has `column` columns already and belongs to a unit at `indent`. */
+static void lay_out(Formatter *to, const Pieces *pieces, uint32_t column, uint32_t indent) {
   VEC(uint32_t) columns = {0}; /* where each open group begins: its lines start there */
-  uint32_t column = indent;
   vec_push(to->arena, &columns, indent + CONTINUATION);
-  put_indent(to, indent);
   for (uint32_t i = 0; i < pieces->count; i++) {
     const Piece *piece = &pieces->at[i];
     switch (piece->kind) {
@@ -193,7 +190,7 @@ static bool put_trailing(Formatter *to, uint32_t end) {
   Span comment = to->comments.at[to->next_comment];
   if (comment.begin < end || !same_line(to, end, comment.begin)) return false;
   for (uint32_t at = end; at < comment.begin; at++)
-    if (strchr(" \t,;>", to->text[at]) == NULL) return false; /* it belongs to a later unit of the line */
+    if (strchr(" \t,;", to->text[at]) == NULL) return false; /* it belongs to a later unit of the line */
   to->next_comment++;
   put(to, "  ");
   put_comment(to, comment);
@@ -372,24 +369,25 @@ typedef struct Element {
 } Element;
 
 typedef struct List {
+  Span span;   /* of the whole unit */
+  Pieces head; /* before the first element */
   VEC(Element) elements;
-  Pieces head;           /* before the first element */
   const char *separator; /* after each element but the last */
   Pieces tail;           /* after the last element, on its line */
-  const char *close;     /* after the tail, preceded by a space; on its own line after a comment; or NULL */
-  Span span;             /* of the whole */
+  const char *close;     /* after that; on a line of its own when a comment precedes it; or NULL */
 } List;
 
 static Span join(Span a, Span b) {
   return b.file == a.file && b.end > a.end ? span_join(a, b) : a;
 }
 
-static Element new_element(Formatter *to, Name name, const char *joint, const TypeExpr *type, const Expr *value,
-                           const char *equals, int least) {
+/* `name`, `name: type`, `name=value`, `name: type = value`. */
+static void add_element(Formatter *to, List *list, Name name, const TypeExpr *type, const char *equals,
+                        const Expr *value, int least) {
   Element element = {.span = name.span};
   add(to, &element.pieces, name.text);
   if (type != NULL) {
-    add(to, &element.pieces, joint);
+    add(to, &element.pieces, ": ");
     add_type(to, &element.pieces, type);
     element.span = join(element.span, type->span);
   }
@@ -398,7 +396,7 @@ static Element new_element(Formatter *to, Name name, const char *joint, const Ty
     add_group(to, &element.pieces, value, least);
     element.span = join(element.span, value->span);
   }
-  return element;
+  vec_push(to->arena, &list->elements, element);
 }
 
 static void append(Formatter *to, Pieces *pieces, const Pieces *more) {
@@ -411,88 +409,84 @@ static Pieces flatten(Formatter *to, const List *list) {
   append(to, &all, &list->head);
   add_kind(to, &all, PIECE_OPEN);
   for (uint32_t i = 0; i < list->elements.count; i++) {
-    bool last = i + 1 == list->elements.count;
     if (i > 0) add_kind(to, &all, PIECE_BREAK);
     add_kind(to, &all, PIECE_OPEN);
     append(to, &all, &list->elements.at[i].pieces);
     add_kind(to, &all, PIECE_CLOSE);
-    if (!last) add(to, &all, list->separator);
+    if (i + 1 < list->elements.count) add(to, &all, list->separator);
   }
   add_kind(to, &all, PIECE_CLOSE);
   append(to, &all, &list->tail);
-  if (list->close != NULL) add(to, &all, arena_printf(to->arena, " %s", list->close));
+  if (list->close != NULL) add(to, &all, list->elements.count == 0 ? list->close : arena_printf(to->arena, " %s", list->close));
   return all;
+}
+
+static void put_close(Formatter *to, const List *list, Span last, uint32_t column) {
+  bool comment = put_trailing(to, last.end);
+  if (comment || has_comment(to, last.end, list->span.end)) {
+    put(to, "\n");
+    put_comments_before(to, list->span.end, column);
+    put_indent(to, column - 2);
+  } else {
+    put(to, " ");
+  }
+  put(to, list->close);
 }
 
 /* A list with comments inside: one element a line, each comment with its element. */
 static void put_commented_list(Formatter *to, const List *list, uint32_t indent) {
-  uint32_t column = indent + whole_width(&list->head);
+  uint32_t column = indent + whole_width(&list->head), count = list->elements.count;
+  put_before(to, (Span){to->file, list->span.begin, list->elements.at[0].span.end}, indent);
   put_indent(to, indent);
-  for (uint32_t i = 0; i < list->head.count; i++) put(to, list->head.at[i].text);
-  for (uint32_t i = 0; i < list->elements.count; i++) {
+  lay_out(to, &list->head, indent, indent);
+  for (uint32_t i = 0; i < count; i++) {
     const Element *element = &list->elements.at[i];
-    bool last = i + 1 == list->elements.count;
     Pieces pieces = element->pieces;
-    if (last) append(to, &pieces, &list->tail);
+    if (i + 1 == count) append(to, &pieces, &list->tail);
     else add(to, &pieces, list->separator);
-    if (i > 0) put_before(to, element->span, column);
-    size_t start = to->out->length;
-    lay_out(to, &pieces, column);
-    if (i == 0) { /* the head stands where the indent was put */
-      memmove(to->out->at + start, to->out->at + start + column, to->out->length - start - column + 1);
-      to->out->length -= column;
+    if (i > 0) {
+      put_before(to, element->span, column);
+      put_indent(to, column);
     }
-    if (!last || list->close != NULL) {
-      bool comment = is_here(to, element->span) && put_trailing(to, element->span.end);
-      if (!last) put(to, "\n");
-      else if (comment || has_comment(to, element->span.end, list->span.end)) {
-        put(to, "\n");
-        put_comments_before(to, list->span.end, column);
-        put_indent(to, column - 2);
-        put(to, list->close);
-      } else {
-        put(to, " ");
-        put(to, list->close);
-      }
-    }
+    lay_out(to, &pieces, column, column);
+    if (i + 1 == count) break;
+    put_trailing(to, element->span.end);
+    put(to, "\n");
   }
+  if (list->close != NULL) put_close(to, list, list->elements.at[count - 1].span, column);
 }
 
-/* Prints a list after the comments before it, without the end of the line. */
+/* Prints a list and the comments before it, without the end of its last line. */
 static void put_list(Formatter *to, const List *list, uint32_t indent) {
   uint32_t count = list->elements.count;
-  Span inside = count == 0 ? list->span : (Span){to->file, list->elements.at[0].span.end, list->span.end};
-  Span last = count == 0 ? list->span : list->elements.at[count - 1].span;
-  uint32_t end = list->close != NULL ? list->span.end : last.begin;
-  if (count == 0 || !is_here(to, list->span) || !has_comment(to, inside.begin, end)) {
-    put_before(to, list->span, indent);
-    Pieces all = flatten(to, list);
-    lay_out(to, &all, indent);
+  bool commented = false;
+  if (count > 0 && is_here(to, list->span)) {
+    uint32_t last = list->close != NULL ? list->span.end : list->elements.at[count - 1].span.begin;
+    commented = has_comment(to, list->elements.at[0].span.end, last);
+  }
+  if (commented) {
+    put_commented_list(to, list, indent);
     return;
   }
-  put_before(to, (Span){to->file, list->span.begin, list->elements.at[0].span.end}, indent);
-  put_commented_list(to, list, indent);
+  put_before(to, list->span, indent);
+  put_indent(to, indent);
+  Pieces all = flatten(to, list);
+  lay_out(to, &all, indent, indent);
 }
 
 /* --- statements --- */
 
-static Span span_of_item_body(Span from, Span whole) {
-  return (Span){whole.file, from.end, whole.end};
-}
-
 static List param_list(Formatter *to, const Stmt *stmt) {
   List list = {.separator = ",", .span = stmt->span};
   add(to, &list.head, stmt->frozen ? "frozen param " : "param ");
-  for (uint32_t i = 0; i < stmt->param_count; i++) {
-    const ParamDecl *param = &stmt->params[i];
-    vec_push(to->arena, &list.elements, new_element(to, param->name, ": ", param->type, param->init, " = ", LEVEL_PIPE));
-  }
+  for (uint32_t i = 0; i < stmt->param_count; i++)
+    add_element(to, &list, stmt->params[i].name, stmt->params[i].type, " = ", stmt->params[i].init, LEVEL_PIPE);
   add(to, &list.tail, ";");
   return list;
 }
 
-/* A statement up to its body, or whole. */
-static Pieces stmt_head(Formatter *to, const Stmt *stmt) {
+/* A statement, or what precedes its body and the `{`. */
+static Pieces head_of(Formatter *to, const Stmt *stmt) {
   Pieces pieces = {0};
   switch (stmt->kind) {
   case STMT_PARAM: {
@@ -535,17 +529,41 @@ static Pieces stmt_head(Formatter *to, const Stmt *stmt) {
   return pieces;
 }
 
+static bool has_body(const Stmt *stmt) {
+  return stmt->kind == STMT_REPEAT || stmt->kind == STMT_IF;
+}
+
+/* The offset of the `{` of a statement's body. */
+static uint32_t brace_of(const Formatter *to, const Stmt *stmt) {
+  return find_char(to, (stmt->upper != NULL ? stmt->upper : stmt->value)->span.end, '{');
+}
+
+/* The `if` of an `else if`, else NULL. */
+static const Stmt *else_if(const Formatter *to, const Stmt *stmt, uint32_t close) {
+  if (stmt->otherwise_count != 1 || stmt->otherwise[0]->kind != STMT_IF) return NULL;
+  const Stmt *next = stmt->otherwise[0];
+  bool braced = is_here(to, stmt->span) && find_char(to, close + 1, '{') < next->span.begin;
+  return braced ? NULL : next;
+}
+
 static void add_flat_body(Formatter *to, Pieces *pieces, Stmt *const *body, uint32_t count);
 
+static uint32_t end_of_body(const Formatter *to, Stmt *const *body, uint32_t count, uint32_t open) {
+  return find_char(to, count == 0 ? open + 1 : body[count - 1]->span.end, '}');
+}
+
 static void add_flat_stmt(Formatter *to, Pieces *pieces, const Stmt *stmt) {
-  Pieces head = stmt_head(to, stmt);
+  Pieces head = head_of(to, stmt);
   append(to, pieces, &head);
-  if (stmt->kind != STMT_REPEAT && stmt->kind != STMT_IF) return;
+  if (!has_body(stmt)) return;
   add_flat_body(to, pieces, stmt->body, stmt->body_count);
   if (stmt->otherwise_count == 0) return;
   add(to, pieces, " else ");
-  if (stmt->otherwise_count == 1 && stmt->otherwise[0]->kind == STMT_IF) {
-    add_flat_stmt(to, pieces, stmt->otherwise[0]);
+  bool here = is_here(to, stmt->span);
+  uint32_t close = here ? end_of_body(to, stmt->body, stmt->body_count, brace_of(to, stmt)) : 0;
+  const Stmt *next = else_if(to, stmt, close);
+  if (next != NULL) {
+    add_flat_stmt(to, pieces, next);
     return;
   }
   add(to, pieces, "{");
@@ -560,61 +578,163 @@ static void add_flat_body(Formatter *to, Pieces *pieces, Stmt *const *body, uint
   add(to, pieces, " }");
 }
 
-/* True when the user wrote a unit with bodies on one line and its canonical text fits on one. */
-static bool stays_flat(Formatter *to, Span unit, const Pieces *pieces, uint32_t indent) {
-  return is_here(to, unit) && same_line(to, unit.begin, unit.end) && indent + whole_width(pieces) <= WIDTH;
+/* True when the user wrote a unit on one line and its canonical text fits on one. */
+static bool stays_flat(Formatter *to, Span unit, const Pieces *flat, uint32_t indent) {
+  return is_here(to, unit) && same_line(to, unit.begin, unit.end) && indent + whole_width(flat) <= WIDTH;
 }
 
 static void put_stmt(Formatter *to, const Stmt *stmt, uint32_t indent);
 
-/* After `{` at offset `open`: the rest of its line, the statements, and the indent of the `}` at offset `close`. */
-static void put_body(Formatter *to, Stmt *const *body, uint32_t count, uint32_t open, uint32_t close, uint32_t indent) {
-  bool here = close <= to->length;
-  if (here) put_trailing(to, open + 1);
+/* What follows the `{` at offset `open`: a comment on its line, the statements, all comments before `end`, and `}`. */
+static void put_body(Formatter *to, Stmt *const *body, uint32_t count, uint32_t open, uint32_t end, uint32_t indent) {
+  if (count == 0 && !has_comment(to, 0, end)) {
+    put(to, " }");
+    return;
+  }
+  put_trailing(to, open + 1);
   put(to, "\n");
   to->at_start = true;
   for (uint32_t i = 0; i < count; i++) put_stmt(to, body[i], indent + INDENT);
-  if (here) put_comments_before(to, close, indent + INDENT);
+  put_comments_before(to, end, indent + INDENT);
   to->at_start = false;
   put_indent(to, indent);
   put(to, "}");
 }
 
-static uint32_t end_of_body(const Formatter *to, Stmt *const *body, uint32_t count, uint32_t open) {
-  return find_char(to, count == 0 ? open + 1 : body[count - 1]->span.end, '}');
-}
-
-/* Comments between two offsets of a unit that has no line of its own there, such as before `else`. */
-static void put_stray_comments(Formatter *to, uint32_t end, uint32_t indent) {
-  if (to->next_comment >= to->comments.count || to->comments.at[to->next_comment].begin >= end) return;
-  put(to, "\n");
-  put_comments_before(to, end, indent);
-  put_indent(to, indent);
-}
-
-/* The head was printed, up to `{`. `from`: an offset in the head after which the first `{` is the body's. */
-static void put_bodies(Formatter *to, const Stmt *stmt, uint32_t from, uint32_t indent) {
+/* The bodies of a statement whose head is printed. Comments around `else` go to the end of the body before. */
+static void put_bodies(Formatter *to, const Stmt *stmt, uint32_t indent) {
   bool here = is_here(to, stmt->span);
-  uint32_t nowhere = UINT32_MAX;
-  uint32_t open = here ? find_char(to, from, '{') : nowhere;
-  uint32_t close = here ? end_of_body(to, stmt->body, stmt->body_count, open) : nowhere;
-  put_body(to, stmt->body, stmt->body_count, open, close, indent);
-  if (stmt->otherwise_count == 0) return;
-  const Stmt *next = stmt->otherwise[0];
-  if (stmt->otherwise_count == 1 && next->kind == STMT_IF && (!here || find_char(to, close, '{') > next->span.begin)) {
-    if (here) put_stray_comments(to, next->span.begin, indent);
-    put(to, here && to->out->at[to->out->length - 1] == ' ' ? "else " : " else ");
-    Pieces head = stmt_head(to, next);
-    size_t start = to->out->length;
-    lay_out(to, &head, indent);
-    memmove(to->out->at + start, to->out->at + start + indent, to->out->length - start - indent + 1);
-    to->out->length -= indent;
-    put_bodies(to, next, next->value->span.end, indent);
+  uint32_t open = here ? brace_of(to, stmt) : to->length; /* beyond all comments */
+  uint32_t close = here ? end_of_body(to, stmt->body, stmt->body_count, open) : 0;
+  if (stmt->otherwise_count == 0) {
+    put_body(to, stmt->body, stmt->body_count, open, close, indent);
     return;
   }
-  uint32_t otherwise = here ? find_char(to, close, '{') : nowhere;
-  if (here) put_stray_comments(to, otherwise, indent);
-  put(to, here && to->out->at[to->out->length - 1] == ' ' ? "else {" : " else {");
-  put_body(to, stmt->otherwise, stmt->otherwise_count, otherwise,
-           here ? end_of_body(to, stmt->otherwise, stmt->otherwise_count, otherwise) : nowhere, indent);
+  const Stmt *next = else_if(to, stmt, close);
+  uint32_t next_open = !here ? to->length : next != NULL ? brace_of(to, next) : find_char(to, close + 1, '{');
+  put_body(to, stmt->body, stmt->body_count, open, here ? next_open : 0, indent);
+  put(to, " else ");
+  if (next != NULL) {
+    Pieces head = head_of(to, next);
+    lay_out(to, &head, indent + (uint32_t)strlen("} else "), indent);
+    put_bodies(to, next, indent);
+    return;
+  }
+  put(to, "{");
+  uint32_t end = here ? end_of_body(to, stmt->otherwise, stmt->otherwise_count, next_open) : 0;
+  put_body(to, stmt->otherwise, stmt->otherwise_count, next_open, end, indent);
+}
+
+static void put_stmt(Formatter *to, const Stmt *stmt, uint32_t indent) {
+  if (stmt->kind == STMT_PARAM) {
+    List list = param_list(to, stmt);
+    put_list(to, &list, indent);
+    end_unit(to, stmt->span);
+    return;
+  }
+  Pieces flat = {0};
+  add_flat_stmt(to, &flat, stmt);
+  bool whole = !has_body(stmt) || stays_flat(to, stmt->span, &flat, indent);
+  Pieces pieces = whole ? flat : head_of(to, stmt);
+  Span unit = stmt->span;
+  if (!whole && is_here(to, unit)) unit.end = brace_of(to, stmt);
+  put_before(to, unit, indent);
+  put_indent(to, indent);
+  lay_out(to, &pieces, indent, indent);
+  if (!whole) put_bodies(to, stmt, indent);
+  end_unit(to, stmt->span);
+}
+
+/* --- items --- */
+
+static List binding_list(Formatter *to, const Item *item) {
+  bool section = item->kind == ITEM_SECTION;
+  List list = {.separator = section ? ";" : ",", .span = item->span, .close = section ? ">" : NULL};
+  if (section) add(to, &list.head, arena_printf(to->arena, "%s < ", item->name.text));
+  else add(to, &list.head, item->kind == ITEM_DIM ? "dim " : item->config ? "config const " : "const ");
+  for (uint32_t i = 0; i < item->binding_count; i++)
+    add_element(to, &list, item->bindings[i].name, NULL, section ? "=" : " = ", item->bindings[i].value,
+                section ? LEVEL_SUM : LEVEL_PIPE);
+  if (!section || item->binding_count > 0) add(to, &list.tail, ";");
+  return list;
+}
+
+/* Of a block or model: up to the `{`. */
+static List input_list(Formatter *to, const Item *item) {
+  List list = {.separator = ",", .span = item->span};
+  add(to, &list.head, item->kind == ITEM_BLOCK ? "block " : "model ");
+  add(to, &list.head, item->name.text);
+  for (uint32_t i = 0; i < item->size_count; i++)
+    add(to, &list.head, arena_printf(to->arena, "%s%s", i == 0 ? "<" : ", ", item->sizes[i].text));
+  add(to, &list.head, item->size_count > 0 ? ">(" : "(");
+  for (uint32_t i = 0; i < item->input_count; i++)
+    add_element(to, &list, item->inputs[i].name, item->inputs[i].type, "=", item->inputs[i].value, LEVEL_PIPE);
+  add(to, &list.tail, ")");
+  if (item->result != NULL) {
+    add_kind(to, &list.tail, PIECE_BREAK);
+    add(to, &list.tail, "-> ");
+    add_type(to, &list.tail, item->result);
+  }
+  add(to, &list.tail, " {");
+  return list;
+}
+
+static uint32_t brace_of_item(const Formatter *to, const Item *item) {
+  uint32_t at = item->name.span.end;
+  if (item->input_count > 0) {
+    const Input *last = &item->inputs[item->input_count - 1];
+    at = last->type != NULL ? last->type->span.end : last->value->span.end;
+  }
+  return find_char(to, item->result != NULL ? item->result->span.end : at, '{');
+}
+
+static void put_computation(Formatter *to, const Item *item) {
+  List list = input_list(to, item);
+  Pieces flat = flatten(to, &list);
+  add_flat_body(to, &flat, item->body, item->body_count);
+  if (stays_flat(to, item->span, &flat, 0)) {
+    put_before(to, item->span, 0);
+    lay_out(to, &flat, 0, 0);
+  } else {
+    bool here = is_here(to, item->span);
+    uint32_t open = here ? brace_of_item(to, item) : to->length;
+    list.span.end = here ? open : list.span.end;
+    put_list(to, &list, 0);
+    put_body(to, item->body, item->body_count, open, here ? end_of_body(to, item->body, item->body_count, open) : 0, 0);
+  }
+}
+
+static void put_item(Formatter *to, const Item *item) {
+  switch (item->kind) {
+  case ITEM_IMPORT:
+    put_before(to, item->span, 0);
+    put(to, arena_printf(to->arena, "import %s as %s;", quoted(to, item->path), item->name.text));
+    break;
+  case ITEM_CONST:
+  case ITEM_DIM:
+  case ITEM_SECTION: {
+    List list = binding_list(to, item);
+    put_list(to, &list, 0);
+    break;
+  }
+  case ITEM_BLOCK:
+  case ITEM_MODEL: put_computation(to, item); break;
+  }
+  end_unit(to, item->span);
+}
+
+void syntax_format(Text *out, const Diagnostics *all, const Module *module) {
+  const Source *source = diag_source(all, module->file);
+  Formatter to = {.out = out, .arena = out->arena, .file = module->file, .at_start = true};
+  to.text = source->text;
+  to.length = (uint32_t)source->length;
+  find_comments(&to);
+  if (is_here(&to, module->edition_span)) {
+    put_before(&to, module->edition_span, 0);
+    text_printf(out, "pd %lld;", (long long)module->edition);
+    end_unit(&to, module->edition_span);
+  }
+  for (uint32_t i = 0; i < module->item_count; i++) put_item(&to, module->items[i]);
+  put_comments_before(&to, UINT32_MAX, 0);
+  text_put(out, "", 0);
 }

@@ -1,0 +1,129 @@
+/* The main of every compiled program: from the command line to the last line, one call after the other.
+ *
+ * What can be answered without ranks is answered first. Then every rank checks what it was given (plan, memory, data,
+ * files to write) before anything is computed, so that a run that starts also ends.
+ */
+#include "data_weights.h"
+#include "evaluate.h"
+#include "generate.h"
+#include "train.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+static int answer(const pd_program *program, const pd_options *options) {
+  if (pd_launch_rank() != 0) return PD_EXIT_OK;
+  if (options->help) pd_options_help(program, stdout);
+  else if (options->version) printf("%s, compiled by %s\n", program->model, program->compiler);
+  else fputs(program->plan, stdout);
+  return PD_EXIT_OK;
+}
+
+static int refuse(const char *why) {
+  if (pd_launch_rank() == 0) fprintf(stderr, "error: %s\n", why);
+  return PD_EXIT_USAGE;
+}
+
+/* Threads, the plan, the engine and its memory. */
+static void start_engine(pd_run *run) {
+  const pd_program *program = run->program;
+  pd_problem problem;
+  run->machine = pd_launch_machine(run->options.threads);
+  pd_kernels_threads(run->machine.threads);
+  if (!pd_plan_read(program, &run->plan, &problem)) pd_fail(PD_EXIT_PLAN, "%s", problem.text);
+  pd_plan_agree(&run->world, &run->plan);
+  if (program->use_kernels != NULL) program->use_kernels(run->options.kernels);
+  run->engine = pd_engine_new(program, &run->plan.pipeline, &run->world, run->options.kernels);
+  const int64_t planned = run->plan.memory[run->world.pp_rank].total, allocated = pd_engine_allocated_bytes(run->engine);
+  if (planned != allocated) {
+    pd_fail(PD_EXIT_PLAN, "the plan says %" PRId64 " bytes for pipeline rank %d, the program allocates %" PRId64, planned,
+            run->world.pp_rank, allocated);
+  }
+}
+
+static void open_data(pd_run *run) {
+  const pd_program *program = run->program;
+  const pd_options *options = &run->options;
+  const int64_t seed = options->seed_given ? options->seed : -1;
+  pd_problem problem;
+  if (options->steps > 0) {
+    if (!pd_data_given(program, "train", options->data)) {
+      pd_fail(PD_EXIT_DATA, "no training data: give --data=PATH, or train=\"...\" in the data section");
+    }
+    if (!pd_data_open(&run->train, program, "train", options->data, seed, &problem)) pd_fail(PD_EXIT_DATA, "%s", problem.text);
+    if (run->train.samples < program->batch) {
+      pd_fail(PD_EXIT_DATA, "the training data hold %" PRId64 " samples, but a step takes a batch of %" PRId64,
+              run->train.samples, program->batch);
+    }
+  }
+  const bool only_generates = options->steps == 0 && options->generate != NULL && options->valid == NULL;
+  if (!only_generates && pd_data_given(program, "valid", options->valid)) {
+    if (!pd_data_open(&run->valid, program, "valid", options->valid, seed, &problem)) pd_fail(PD_EXIT_DATA, "%s", problem.text);
+  }
+}
+
+static void open_outputs(pd_run *run) {
+  pd_problem problem;
+  pd_weights_check_target(&run->world, run->options.save);
+  pd_weights_check_target(&run->world, run->options.gradients);
+  if (run->world.rank == 0 && !run->options.dry_run && !pd_log_open(&run->log, run->options.log, &problem)) {
+    pd_fail(PD_EXIT_USAGE, "%s", problem.text);
+  }
+}
+
+static void dry_run(pd_run *run) {
+  const pd_options *options = &run->options;
+  pd_check_data(run, &run->train);
+  pd_check_data(run, &run->valid);
+  MPI_Barrier(run->world.all);
+  if (run->world.rank != 0) return;
+  printf("dry run: plan, memory and data are good; would train %" PRId64 " steps", options->steps);
+  if (run->valid.samples > 0) printf(", validate on %" PRId64 " samples", run->valid.samples);
+  if (options->save != NULL) printf(", save `%s`", options->save);
+  if (options->generate != NULL) printf(", generate %" PRId64 " tokens", options->tokens);
+  puts("");
+}
+
+static void do_run(pd_run *run) {
+  pd_engine_initialise(run->engine, (uint64_t)run->options.seed);
+  if (run->options.init != NULL) pd_weights_load(run->program, run->engine, run->options.init);
+  pd_progress_begin(&run->progress, run);
+  if (run->options.steps > 0) pd_train(run);
+  else if (run->valid.samples > 0) pd_evaluate(run, 0);
+  if (run->options.steps == 0 && run->options.save != NULL) {
+    pd_weights_save(run->program, run->engine, &run->world, PD_WEIGHTS, run->options.save);
+  }
+  if (run->options.generate != NULL) pd_generate(run);
+}
+
+static void end_run(pd_run *run) {
+  pd_problem problem;
+  if (!pd_log_close(&run->log, &problem)) pd_fail(PD_EXIT_USAGE, "%s", problem.text);
+  if (run->train.program != NULL) pd_data_close(&run->train);
+  if (run->valid.program != NULL) pd_data_close(&run->valid);
+  free(run->valid_inverse);
+  pd_engine_free(run->engine);
+  pd_plan_free(&run->plan);
+  pd_world_close(&run->world);
+  MPI_Finalize();
+}
+
+int pd_main(const pd_program *program, int argc, char **argv) {
+  pd_run run = {.program = program};
+  pd_problem problem;
+  if (!pd_options_parse(program, argc, argv, &run.options, &problem)) return refuse(problem.text);
+  if (run.options.help || run.options.version || run.options.plan) return answer(program, &run.options);
+  if (run.options.generate != NULL && !pd_generate_possible(program, run.options.generate, &problem)) return refuse(problem.text);
+  const int refused = pd_launch_ranks(program, argv, run.options.quiet);
+  if (refused != PD_EXIT_OK) return refused;
+  pd_launch_mpi(program, argv);
+  pd_world_open(&run.world, program);
+  start_engine(&run);
+  open_data(&run);
+  open_outputs(&run);
+  pd_progress_table(&run);
+  if (run.options.dry_run) dry_run(&run);
+  else do_run(&run);
+  end_run(&run);
+  return PD_EXIT_OK;
+}

@@ -1,0 +1,33 @@
+/* What rank 0 shows of a run: the table at its start, a line for steps, lines that stay. On a terminal the step line is
+ * drawn over itself; elsewhere every shown step is a line. Other ranks and --quiet show nothing of this. */
+#ifndef PD_PROGRESS_H
+#define PD_PROGRESS_H
+
+#include "log.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct pd_run;
+
+typedef struct pd_progress {
+  bool shows, terminal;
+  bool drawn;          /* a live line stands on the screen */
+  int64_t every, total;
+  const char *unit;    /* "tokens" or "samples" */
+  double last, began;  /* seconds: the last time it was drawn; the start of training */
+  double average;      /* seconds per step, recent */
+  int64_t done, tokens;
+} pd_progress;
+
+void pd_progress_table(const struct pd_run *run);
+void pd_progress_begin(pd_progress *progress, const struct pd_run *run);
+void pd_progress_step(pd_progress *progress, const pd_step_record *record);
+/* A line that stays; `always`: --quiet does not silence it. Rank 0 only prints. */
+void pd_progress_say(pd_progress *progress, bool always, const char *format, ...) __attribute__((format(printf, 3, 4)));
+void pd_progress_end(pd_progress *progress);
+
+/* Seconds on a clock that only goes forward. */
+double pd_now(void);
+
+#endif
