@@ -20,8 +20,8 @@ RUNTIME_SRC := $(wildcard runtime/*.c runtime/*/*.c)
 GENERATED := $(BUILD)/gen/syntax/grammar.c $(BUILD)/gen/syntax/lexer.c
 COMPILER_OBJ := $(COMPILER_SRC:%.c=$(BUILD)/%.o) $(GENERATED:.c=.o)
 RUNTIME_OBJ := $(RUNTIME_SRC:%.c=$(BUILD)/%.o)
-# the memory layout is computed by one file, in the compiler and in the program
-SHARED_OBJ := $(BUILD)/compiler/shared/layout.o $(BUILD)/compiler/shared/schedule.o
+# the memory layout is computed by the same files in the compiler and in the program
+SHARED_OBJ := $(patsubst %,$(BUILD)/compiler/shared/%.o,layout walk schedule)
 
 COMPILER_INC = -Icompiler -I$(BUILD)/gen -Iruntime
 RUNTIME_INC = -Iruntime

@@ -31,7 +31,9 @@ int64_t pd_layout_total(const pd_layout *layout);
 
 /* Gradient buckets of this rank in the order in which they become final: contiguous gradient elements of whole units (a
  * large unit is cut), at most PD_BUCKET_BYTES each. Tied parameters come last, one bucket run each. */
+#ifndef PD_BUCKET_BYTES /* tests make it small */
 #define PD_BUCKET_BYTES (16 << 20)
+#endif
 typedef struct pd_bucket {
   int chunk;          /* PD_NONE: a tied parameter */
   int64_t unit;       /* the unit whose last W makes it final (the bucket's lowest unit) */

@@ -19,8 +19,10 @@ static int answer(const pd_program *program, const pd_options *options) {
   return PD_EXIT_OK;
 }
 
+/* Only rank 0 fails: a launcher ends all ranks when one does, and must not end rank 0 before it has spoken. */
 static int refuse(const char *why) {
-  if (pd_launch_rank() == 0) fprintf(stderr, "error: %s\n", why);
+  if (pd_launch_rank() != 0) return PD_EXIT_OK;
+  fprintf(stderr, "error: %s\n", why);
   return PD_EXIT_USAGE;
 }
 

@@ -100,16 +100,16 @@ static size_t distance(const char *a, const char *b) {
   return before[m];
 }
 
-/* The option meant by an unknown name, or NULL: few edits, or a beginning of one option. */
+/* The option meant by an unknown name, or NULL: the beginning of one, or few edits away. */
 static const char *suggestion(const char *name) {
   const char *best = NULL;
   size_t least = strlen(name) / 3 + 2;
   for (size_t i = 0; i < ROWS; i++) {
+    if (strlen(name) >= 2 && strncmp(name, rows[i].name, strlen(name)) == 0) return rows[i].name;
+  }
+  for (size_t i = 0; i < ROWS; i++) {
     const size_t d = distance(name, rows[i].name);
     if (d < least) best = rows[i].name, least = d;
-  }
-  for (size_t i = 0; best == NULL && i < ROWS; i++) {
-    if (strlen(name) >= 2 && strncmp(name, rows[i].name, strlen(name)) == 0) best = rows[i].name;
   }
   return best;
 }
@@ -132,7 +132,7 @@ static bool read_value(const row *r, const char *text, pd_options *options, pd_p
     const size_t length = strlen(text);
     for (const char *word = r->value; word != NULL; word = strchr(word, '|')) {
       word += *word == '|';
-      if (length > 0 && strncmp(word, text, length) == 0 && (word[length] == '|' || word[length] == 0)) {
+      if (length > 0 && strchr(text, '|') == NULL && strncmp(word, text, length) == 0 && (word[length] == '|' || word[length] == 0)) {
         *(const char **)field(options, r) = text;
         return true;
       }

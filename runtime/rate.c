@@ -3,6 +3,11 @@
 
 #include <math.h>
 
+/* A straight line that meets both ends exactly. */
+static double line(double from, double to, double t) {
+  return from * (1 - t) + to * t;
+}
+
 /* Where `u` lies between `from` and `to`, from 0 to 1; 1 when there is no way to go. */
 static double way(double u, double from, double to) {
   if (u >= to) return 1;
@@ -17,8 +22,8 @@ double pd_rate_at(const pd_program *program, int64_t u) {
     const double t = way(at, warmup, program->end);
     return floor_rate + (peak - floor_rate) * 0.5 * (1 + cos(3.14159265358979323846 * t));
   }
-  case PD_RATE_LINEAR: return peak + (floor_rate - peak) * way(at, warmup, program->end);
-  case PD_RATE_WSD: return peak + (floor_rate - peak) * way(at, fmax(warmup, program->decay_from), program->end);
+  case PD_RATE_LINEAR: return line(peak, floor_rate, way(at, warmup, program->end));
+  case PD_RATE_WSD: return line(peak, floor_rate, way(at, fmax(warmup, program->decay_from), program->end));
   case PD_RATE_CONSTANT: break;
   }
   return peak;

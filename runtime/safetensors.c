@@ -89,8 +89,10 @@ typedef struct scan {
   int64_t keys;
 } scan;
 
-/* Scans header bytes up to `stop`; false with the problem said if a limit is passed. Malformed JSON is left to jansson. */
+/* Scans the header until byte `stop`; false with the problem said if a limit is passed. Malformed JSON is left to
+ * jansson. */
 static bool scan_header(const pd_safetensors *file, const char *text, size_t stop, scan *out, pd_problem *problem) {
+  const size_t length = (size_t)(file->data - 8);
   int depth = 0;
   *out = (scan){.key = "", .key_length = 0};
   bool key_next = false;
@@ -108,16 +110,17 @@ static bool scan_header(const pd_safetensors *file, const char *text, size_t sto
       key_next = depth == 1;
     } else if (c == '"') {
       const size_t start = ++i;
-      while (i < stop && text[i] != '"') i += text[i] == '\\' ? 2 : 1;
-      if (i > stop) i = stop;
+      while (i < length && text[i] != '"') i += text[i] == '\\' ? 2 : 1;
+      if (i > length) i = length;
       if (depth != 1 || !key_next) continue;
-      *out = (scan){.key = text + start, .key_length = i - start, .keys = out->keys + 1};
+      const bool metadata = i - start == 12 && memcmp(text + start, "__metadata__", 12) == 0;
+      *out = (scan){.key = text + start, .key_length = i - start, .keys = out->keys + !metadata};
       key_next = false;
       if (out->key_length > PD_SAFETENSORS_NAME) {
         return wrong_file(file, problem, "tensor `%s`: its name has %zu bytes, at most %d are read",
                           show(out->key, out->key_length).text, out->key_length, PD_SAFETENSORS_NAME);
       }
-      if (out->keys > PD_SAFETENSORS_TENSORS + 1) { /* one more for __metadata__ */
+      if (out->keys > PD_SAFETENSORS_TENSORS) {
         return wrong_file(file, problem, "tensor `%s`: holds more than %d tensors", show(out->key, out->key_length).text,
                           PD_SAFETENSORS_TENSORS);
       }

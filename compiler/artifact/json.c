@@ -84,22 +84,22 @@ void json_close_array(Json *json) {
   close_with(json, "]");
 }
 
-void json_string(Json *json, const char *key, const char *text) {
+void json_put_string(Json *json, const char *key, const char *text) {
   begin(json, key);
   put_string(json->out, text);
 }
 
-void json_integer(Json *json, const char *key, int64_t value) {
+void json_put_integer(Json *json, const char *key, int64_t value) {
   begin(json, key);
   text_printf(json->out, "%lld", (long long)value);
 }
 
-void json_bool(Json *json, const char *key, bool value) {
+void json_put_bool(Json *json, const char *key, bool value) {
   begin(json, key);
   text_printf(json->out, value ? "true" : "false");
 }
 
-void json_null(Json *json, const char *key) {
+void json_put_null(Json *json, const char *key) {
   begin(json, key);
   text_printf(json->out, "null");
 }
@@ -120,7 +120,7 @@ static void put_fraction(Text *out, double value) {
   text_printf(out, "%se%d", digits, exponent);
 }
 
-void json_number(Json *json, const char *key, double value) {
+void json_put_number(Json *json, const char *key, double value) {
   begin(json, key);
   if (!isfinite(value))
     text_printf(json->out, "null");

@@ -20,13 +20,13 @@ void json_close_object(Json *json);
 void json_open_array(Json *json, const char *key);
 void json_close_array(Json *json);
 /* Bytes that are no UTF-8 become U+FFFD. */
-void json_string(Json *json, const char *key, const char *text);
-void json_integer(Json *json, const char *key, int64_t value);
+void json_put_string(Json *json, const char *key, const char *text);
+void json_put_integer(Json *json, const char *key, int64_t value);
 /* Whole numbers without fraction and exponent; others with the fewest digits that read back equal. A number that is not
  * finite becomes null. */
-void json_number(Json *json, const char *key, double value);
-void json_bool(Json *json, const char *key, bool value);
-void json_null(Json *json, const char *key);
+void json_put_number(Json *json, const char *key, double value);
+void json_put_bool(Json *json, const char *key, bool value);
+void json_put_null(Json *json, const char *key);
 /* Writes the comma and the end of line that another member of this object will need: what stands then in `out` is every
  * byte before that member's line. */
 void json_end_line(Json *json);

@@ -163,33 +163,33 @@ static void gather(Writer *w) {
 static void write_head(Writer *w) {
   const PlanInput *input = w->input;
   Json *json = &w->json;
-  json_string(json, "format", "pd-plan");
-  json_integer(json, "version", 1);
-  json_string(json, "compiler", input->compiler);
-  json_string(json, "model", w->program->model);
+  json_put_string(json, "format", "pd-plan");
+  json_put_integer(json, "version", 1);
+  json_put_string(json, "compiler", input->compiler);
+  json_put_string(json, "model", w->program->model);
   json_open_object(json, "source");
-  json_string(json, "sha256", input->source_sha256);
+  json_put_string(json, "sha256", input->source_sha256);
   json_close_object(json);
   json_open_object(json, "parallel");
-  json_integer(json, "pp", w->program->pp);
-  json_integer(json, "dp", w->program->dp);
-  json_integer(json, "tp", w->program->tp);
-  json_integer(json, "cp", input->config->cp);
-  json_integer(json, "ep", input->config->ep);
-  json_integer(json, "zero", input->config->zero);
-  json_bool(json, "sequence", input->config->sequence);
+  json_put_integer(json, "pp", w->program->pp);
+  json_put_integer(json, "dp", w->program->dp);
+  json_put_integer(json, "tp", w->program->tp);
+  json_put_integer(json, "cp", input->config->cp);
+  json_put_integer(json, "ep", input->config->ep);
+  json_put_integer(json, "zero", input->config->zero);
+  json_put_bool(json, "sequence", input->config->sequence);
   json_close_object(json);
   json_open_object(json, "batch");
-  json_integer(json, "global", w->program->batch);
-  json_integer(json, "microbatch", w->program->microbatch);
-  json_integer(json, "microbatches", w->program->microbatches);
-  json_integer(json, "sequence_tokens", w->program->tokens_per_sample);
+  json_put_integer(json, "global", w->program->batch);
+  json_put_integer(json, "microbatch", w->program->microbatch);
+  json_put_integer(json, "microbatches", w->program->microbatches);
+  json_put_integer(json, "sequence_tokens", w->program->tokens_per_sample);
   json_close_object(json);
   json_open_object(json, "schedule");
-  json_string(json, "kind", input->config->schedule);
-  json_integer(json, "chunks", w->program->chunks);
+  json_put_string(json, "kind", input->config->schedule);
+  json_put_integer(json, "chunks", w->program->chunks);
   json_open_array(json, "placement");
-  for (int chunk = 0; chunk < w->pipeline->chunk_count; chunk++) json_integer(json, NULL, w->pipeline->rank_of[chunk]);
+  for (int chunk = 0; chunk < w->pipeline->chunk_count; chunk++) json_put_integer(json, NULL, w->pipeline->rank_of[chunk]);
   json_close_array(json);
   json_close_object(json);
 }
@@ -209,12 +209,12 @@ static void write_tied_with(Writer *w, int param, int home) {
     if (!chunk_uses_tied(w, chunk, param)) continue;
     if (!open) json_open_array(&w->json, "tied_with");
     open = true;
-    json_integer(&w->json, NULL, chunk);
+    json_put_integer(&w->json, NULL, chunk);
   }
   if (open)
     json_close_array(&w->json);
   else
-    json_null(&w->json, "tied_with");
+    json_put_null(&w->json, "tied_with");
 }
 
 static void write_parameter(Writer *w, int id, int64_t trip) {
@@ -223,25 +223,25 @@ static void write_parameter(Writer *w, int id, int64_t trip) {
   bool tied = param->segment == PD_NONE;
   int chunk = tied ? home_of_tied(w, id) : chunk_of_unit(w, w->segment_first[param->segment] + trip);
   json_open_object(json, NULL);
-  json_string(json, "name", trip_name(w, param->name, trip));
+  json_put_string(json, "name", trip_name(w, param->name, trip));
   json_open_array(json, "shape");
-  for (int i = 0; i < param->rank; i++) json_integer(json, NULL, param->shape[i]);
+  for (int i = 0; i < param->rank; i++) json_put_integer(json, NULL, param->shape[i]);
   json_close_array(json);
-  json_string(json, "dtype", real_name(w));
-  json_integer(json, "chunk", chunk);
+  json_put_string(json, "dtype", real_name(w));
+  json_put_integer(json, "chunk", chunk);
   if (tied)
     write_tied_with(w, id, chunk);
   else
-    json_null(json, "tied_with");
+    json_put_null(json, "tied_with");
   json_open_array(json, "sharding");
   for (int i = 0; i < param->rank; i++) {
     if (i == param->split_axis)
-      json_string(json, NULL, "tp");
+      json_put_string(json, NULL, "tp");
     else
-      json_null(json, NULL);
+      json_put_null(json, NULL);
   }
   json_close_array(json);
-  json_bool(json, "decay", param->decay);
+  json_put_bool(json, "decay", param->decay);
   json_close_object(json);
 }
 
@@ -273,9 +273,9 @@ static void write_layers(Writer *w, int chunk) {
     trips_in(w, s, chunk, &first, &end);
     if (first >= end) continue;
     json_open_object(&w->json, NULL);
-    json_string(&w->json, "name", w->program->segments[s].name);
-    json_integer(&w->json, "first", first);
-    json_integer(&w->json, "last", end - 1);
+    json_put_string(&w->json, "name", w->program->segments[s].name);
+    json_put_integer(&w->json, "first", first);
+    json_put_integer(&w->json, "last", end - 1);
     json_close_object(&w->json);
   }
   json_close_array(&w->json);
@@ -288,20 +288,20 @@ static void write_local_shape(Writer *w, int wire) {
   const Wire *known = (uint32_t)wire < graph->wires.count ? &graph->wires.at[wire] : NULL;
   if (known && axes_local_elements(graph, w->input->config, known->rank, known->axes) == w->program->wires[wire].elements)
     for (unsigned i = 0; i < known->rank; i++)
-      json_integer(&w->json, NULL, axis_local(graph, w->input->config, known->axes[i]));
+      json_put_integer(&w->json, NULL, axis_local(graph, w->input->config, known->axes[i]));
   else
-    json_integer(&w->json, NULL, w->program->wires[wire].elements);
+    json_put_integer(&w->json, NULL, w->program->wires[wire].elements);
   json_close_array(&w->json);
 }
 
 static void write_send(Writer *w, int wire, const char *suffix, int to_chunk) {
   Json *json = &w->json;
   json_open_object(json, NULL);
-  json_string(json, "tensor", arena_printf(w->input->arena, "%s%s", w->program->wires[wire].name, suffix));
-  json_integer(json, "to_chunk", to_chunk);
-  json_string(json, "dtype", real_name(w));
+  json_put_string(json, "tensor", arena_printf(w->input->arena, "%s%s", w->program->wires[wire].name, suffix));
+  json_put_integer(json, "to_chunk", to_chunk);
+  json_put_string(json, "dtype", real_name(w));
   write_local_shape(w, wire);
-  json_integer(json, "bytes", wire_bytes(w, wire));
+  json_put_integer(json, "bytes", wire_bytes(w, wire));
   json_close_object(json);
 }
 
@@ -322,17 +322,17 @@ static void write_chunks(Writer *w) {
   for (int chunk = 0; chunk < w->pipeline->chunk_count; chunk++) {
     const Chunk *c = &w->chunks[chunk];
     json_open_object(json, NULL);
-    json_integer(json, "chunk", chunk);
-    json_integer(json, "rank", w->pipeline->rank_of[chunk]);
+    json_put_integer(json, "chunk", chunk);
+    json_put_integer(json, "rank", w->pipeline->rank_of[chunk]);
     write_layers(w, chunk);
-    json_integer(json, "parameters", c->parameters);
+    json_put_integer(json, "parameters", c->parameters);
     json_open_object(json, "flops");
-    for (int k = 0; k < 3; k++) json_integer(json, names[k], c->flops[k]);
+    for (int k = 0; k < 3; k++) json_put_integer(json, names[k], c->flops[k]);
     json_close_object(json);
     json_open_object(json, "cost_ns");
-    for (int k = 0; k < 3; k++) json_number(json, names[k], c->cost[k]);
+    for (int k = 0; k < 3; k++) json_put_number(json, names[k], c->cost[k]);
     json_close_object(json);
-    json_integer(json, "activation_bytes", c->plan->activations.bytes);
+    json_put_integer(json, "activation_bytes", c->plan->activations.bytes);
     write_sends(w, chunk);
     json_close_object(json);
   }
@@ -347,19 +347,19 @@ static void write_ranks(Writer *w) {
   for (int rank = 0; rank < w->pipeline->pp; rank++) {
     const pd_action_list *list = &w->pipeline->ranks[rank];
     json_open_object(json, NULL);
-    json_integer(json, "rank", rank);
+    json_put_integer(json, "rank", rank);
     json_open_array(json, "actions");
     for (int64_t i = 0; i < list->count; i++) {
       char name[48];
       pd_action_text(list->at[i], name);
-      json_string(json, NULL, name);
+      json_put_string(json, NULL, name);
     }
     json_close_array(json);
     json_open_object(json, "memory");
     for (int kind = 0; kind < PD_MEMORY_CLASSES; kind++)
-      json_integer(json, pd_memory_class_name((pd_memory_class)kind),
+      json_put_integer(json, pd_memory_class_name((pd_memory_class)kind),
                    pd_layout_bytes(w->layouts[rank], (pd_memory_class)kind));
-    json_integer(json, "total", pd_layout_total(w->layouts[rank]));
+    json_put_integer(json, "total", pd_layout_total(w->layouts[rank]));
     json_close_object(json);
     json_close_object(json);
   }
@@ -377,25 +377,25 @@ typedef struct Operation {
 static void write_operation(Writer *w, Operation operation) {
   Json *json = &w->json;
   json_open_object(json, NULL);
-  json_string(json, "op", operation.op);
+  json_put_string(json, "op", operation.op);
   if (operation.tensor)
-    json_string(json, "tensor", operation.tensor);
+    json_put_string(json, "tensor", operation.tensor);
   else
-    json_integer(json, "bucket", operation.bucket);
-  json_string(json, "dtype", real_name(w));
-  json_integer(json, "bytes", operation.bytes);
-  if (operation.count > 0) json_integer(json, "count", operation.count);
-  json_string(json, "after", operation.after);
+    json_put_integer(json, "bucket", operation.bucket);
+  json_put_string(json, "dtype", real_name(w));
+  json_put_integer(json, "bytes", operation.bytes);
+  if (operation.count > 0) json_put_integer(json, "count", operation.count);
+  json_put_string(json, "after", operation.after);
   json_close_object(json);
 }
 
 /* `rank` PD_NONE: the communicator is the same at every pipeline position. */
 static void open_communicator(Writer *w, const char *axis, int size, int64_t count, int rank) {
   json_open_object(&w->json, NULL);
-  json_string(&w->json, "axis", axis);
-  json_integer(&w->json, "size", size);
-  json_integer(&w->json, "count", count);
-  if (rank != PD_NONE) json_integer(&w->json, "pp_rank", rank);
+  json_put_string(&w->json, "axis", axis);
+  json_put_integer(&w->json, "size", size);
+  json_put_integer(&w->json, "count", count);
+  if (rank != PD_NONE) json_put_integer(&w->json, "pp_rank", rank);
   json_open_array(&w->json, "operations");
 }
 
@@ -526,12 +526,12 @@ static void write_measure(Writer *w) {
   const char *why;
   ScheduleCosts all = {costs[COST_F], costs[COST_I], costs[COST_W], w->link};
   bool ran = schedule_simulate(arena, w->pipeline, &all, &timing, &why);
-  json_number(json, "makespan_ns", ran ? timing.makespan : NAN);
-  json_number(json, "beta_ns", ran ? timing.beta : NAN);
-  json_number(json, "sigma_ns", ran ? timing.sigma : NAN);
-  json_number(json, "bound_ns", ran ? timing.bound : NAN);
+  json_put_number(json, "makespan_ns", ran ? timing.makespan : NAN);
+  json_put_number(json, "beta_ns", ran ? timing.beta : NAN);
+  json_put_number(json, "sigma_ns", ran ? timing.sigma : NAN);
+  json_put_number(json, "bound_ns", ran ? timing.bound : NAN);
   json_open_array(json, "idle_ns");
-  for (int rank = 0; ran && rank < w->pipeline->pp; rank++) json_number(json, NULL, timing.idle[rank]);
+  for (int rank = 0; ran && rank < w->pipeline->pp; rank++) json_put_number(json, NULL, timing.idle[rank]);
   json_close_array(json);
 }
 
@@ -539,26 +539,26 @@ static void write_certificate(Writer *w) {
   Json *json = &w->json;
   Certificate certificate = schedule_certify(w->input->arena, w->pipeline);
   json_open_object(json, "certificate");
-  json_bool(json, "complete", certificate.complete);
-  json_bool(json, "ordered", certificate.ordered);
-  json_bool(json, "matched", certificate.matched);
+  json_put_bool(json, "complete", certificate.complete);
+  json_put_bool(json, "ordered", certificate.ordered);
+  json_put_bool(json, "matched", certificate.matched);
   json_open_object(json, "acyclic");
-  json_bool(json, "buffered", certificate.acyclic_buffered);
-  json_bool(json, "rendezvous", certificate.acyclic_rendezvous);
-  json_bool(json, "grouped", certificate.acyclic_grouped);
+  json_put_bool(json, "buffered", certificate.acyclic_buffered);
+  json_put_bool(json, "rendezvous", certificate.acyclic_rendezvous);
+  json_put_bool(json, "grouped", certificate.acyclic_grouped);
   json_close_object(json);
   write_measure(w);
   json_open_array(json, "peak_bytes");
-  for (int rank = 0; rank < w->pipeline->pp; rank++) json_integer(json, NULL, pd_layout_total(w->layouts[rank]));
+  for (int rank = 0; rank < w->pipeline->pp; rank++) json_put_integer(json, NULL, pd_layout_total(w->layouts[rank]));
   json_close_array(json);
   json_close_object(json);
 }
 
 static void write_declared(Json *json, const char *key, double value) {
   if (value > 0)
-    json_number(json, key, value);
+    json_put_number(json, key, value);
   else
-    json_null(json, key);
+    json_put_null(json, key);
 }
 
 static void write_cluster(Writer *w) {
@@ -566,16 +566,16 @@ static void write_cluster(Writer *w) {
   Json *json = &w->json;
   json_open_object(json, "cluster");
   write_declared(json, "memory", config->memory);
-  json_number(json, "flops", peak_flops(w));
+  json_put_number(json, "flops", peak_flops(w));
   write_declared(json, "bandwidth", config->bandwidth);
   write_declared(json, "latency", config->latency);
   write_declared(json, "node_bandwidth", config->node_bandwidth);
   write_declared(json, "node_latency", config->node_latency);
   write_declared(json, "ranks_per_node", (double)config->ranks_per_node);
-  json_number(json, "link_ns", w->link);
+  json_put_number(json, "link_ns", w->link);
   json_open_array(json, "assumed");
-  if (!(config->flops > 0)) json_string(json, NULL, "flops");
-  if (w->program->pp > 1 && !(config->bandwidth > 0)) json_string(json, NULL, "bandwidth");
+  if (!(config->flops > 0)) json_put_string(json, NULL, "flops");
+  if (w->program->pp > 1 && !(config->bandwidth > 0)) json_put_string(json, NULL, "bandwidth");
   json_close_array(json);
   json_close_object(json);
 }
@@ -594,7 +594,7 @@ void plan_write(const PlanInput *input, Text *out, char *sha256) {
   write_cluster(&w);
   json_end_line(&w.json);
   sha256_hex(out->at + begin, out->length - begin, sha256);
-  json_string(&w.json, "sha256", sha256);
+  json_put_string(&w.json, "sha256", sha256);
   json_close_object(&w.json);
   for (int rank = 0; rank < input->pipeline->pp; rank++) pd_layout_free(w.layouts[rank]);
 }

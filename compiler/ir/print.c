@@ -135,9 +135,9 @@ void graph_print(const Graph *graph, Text *out) {
     const Axis *axis = &graph->axes.at[i];
     if (!axis->name) continue;
     text_printf(out, "axis %s = %lld", axis->name, (long long)axis->size);
-    if (axis->derivation) text_printf(out, " = %s", axis->derivation);
+    if (axis->derivation) text_printf(out, " (%s)", axis->derivation);
     if (axis->mesh != MESH_NONE) text_printf(out, " over %s", mesh_name(axis->mesh));
-    text_printf(out, i == graph->batch ? " (batch)\n" : "\n");
+    text_printf(out, i == graph->batch ? ", the batch\n" : "\n");
   }
   text_printf(out, "\n");
   for (Id i = 0; i < graph->data.count; i++)

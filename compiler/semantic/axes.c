@@ -30,7 +30,7 @@ Id axis_of_expr(Sem *sem, Unit *unit, Frame *frame, const Expr *expr) {
   int64_t size;
   if (!eval_integer(sem, unit, frame, expr, "a size", &size)) return sem->error_axis;
   if (size < 0) {
-    diag_error(sem->diagnostics, "E0222", expr->span, "the size `%s` is %" PRId64, source_text(sem, expr->span, 60),
+    report(sem, "E0222", expr->span, "the size `%s` is %" PRId64, source_text(sem, expr->span, 60),
                size);
     return sem->error_axis;
   }
@@ -117,11 +117,11 @@ bool check_tensor(Sem *sem, Span span, const char *what, unsigned rank, const Id
     for (unsigned k = 0; k < i; k++) {
       const Axis *other = &sem->graph->axes.at[axes[k]];
       if (axes[k] == axes[i] && axes[i] == sem->batch) {
-        diag_error(sem->diagnostics, "E0318", span, "%s %s has the batch axis twice", what, shape);
+        report(sem, "E0318", span, "%s %s has the batch axis twice", what, shape);
         return false;
       }
       if (axis->mesh == MESH_NONE || axis->mesh != other->mesh) continue;
-      Diag *diag = diag_error(sem->diagnostics, "E0405", span, "%s %s would be split twice over %s", what, shape,
+      Diag *diag = report(sem, "E0405", span, "%s %s would be split twice over %s", what, shape,
                               mesh_name(axis->mesh));
       diag_note(diag, "%s and %s are both split over %s", axis_text(sem, axes[k]), axis_text(sem, axes[i]),
                 mesh_name(axis->mesh));
@@ -129,7 +129,7 @@ bool check_tensor(Sem *sem, Span span, const char *what, unsigned rank, const Id
       return false;
     }
     if (axis->size && __builtin_mul_overflow(count, axis->size, &count)) {
-      Diag *diag = diag_error(sem->diagnostics, "E0213", span, "%s %s has more elements than 64 bits can count", what,
+      Diag *diag = report(sem, "E0213", span, "%s %s has more elements than 64 bits can count", what,
                               shape);
       axis_notes(sem, diag, rank, axes);
       return false;

@@ -18,7 +18,7 @@ static void bind_size(Sem *sem, Frame *frame, const Name *size, Id axis) {
       local.axis = anonymous_axis(sem, bound->size, bound->derivation, bound->span);
       sem->graph->axes.at[local.axis].mesh = mesh;
     } else if (bound->mesh != mesh) {
-      Diag *diag = diag_error(sem->diagnostics, "E0403", frame->call, "`%s.%s=%s` splits %s, which is not so outside",
+      Diag *diag = report(sem, "E0403", frame->call, "`%s.%s=%s` splits %s, which is not so outside",
                               frame->symbol->name, size->text, mesh_name(mesh), axis_text(sem, axis));
       diag_help(diag, "write `%s=%s` in `shard < >`", bound->name ? bound->name : "the dim", mesh_name(mesh));
     }
@@ -56,7 +56,7 @@ bool type_dtype(Sem *sem, const TypeExpr *type, DType *dtype) {
   if (!name || !strcmp(name, "f32") || !strcmp(name, "f64") || !strcmp(name, "bf16")) return true;
   *dtype = DT_I32;
   if (!strcmp(name, "i32")) return true;
-  Diag *diag = diag_error(sem->diagnostics, "E0201", type->dtype.span, "unknown element type `%s`", name);
+  Diag *diag = report(sem, "E0201", type->dtype.span, "unknown element type `%s`", name);
   diag_note(diag, "element types are i32, f32, bf16 and f64");
   return false;
 }
@@ -73,7 +73,7 @@ typedef struct Against { /* a tensor held against a type */
 static bool type_mismatch(const Against *a, const char *code, unsigned position, Id expected) {
   Sem *sem = a->sem;
   const Value *v = value_at(sem, a->value);
-  Diag *diag = diag_error(sem->diagnostics, code, a->span, "%s is %s, not `%s`", a->what, shape_text(sem, a->value),
+  Diag *diag = report(sem, code, a->span, "%s is %s, not `%s`", a->what, shape_text(sem, a->value),
                           source_text(sem, a->type->span, 60));
   diag_label(diag, a->type->span, "declared here");
   if (expected == NO_ID) return false;
@@ -141,7 +141,7 @@ static bool bind_named_argument(Arguments *a, const Name *name, const Expr *valu
   for (uint32_t i = 0; i < item->size_count; i++) {
     if (item->sizes[i].text != name->text) continue;
     if (find_local(a->frame, name->text)) {
-      diag_error(sem->diagnostics, "E0215", name->span, "size `%s` is given twice", name->text);
+      report(sem, "E0215", name->span, "size `%s` is given twice", name->text);
       return false;
     }
     Id axis = axis_of_expr(sem, a->caller->unit, a->caller, value);
@@ -152,13 +152,13 @@ static bool bind_named_argument(Arguments *a, const Name *name, const Expr *valu
   for (uint32_t i = 0; i < item->input_count; i++) {
     if (item->inputs[i].name.text != name->text) continue;
     if (a->given[i]) {
-      diag_error(sem->diagnostics, "E0215", name->span, "`%s` is given twice", name->text);
+      report(sem, "E0215", name->span, "`%s` is given twice", name->text);
       return false;
     }
     a->given[i] = value;
     return true;
   }
-  Diag *diag = diag_error(sem->diagnostics, "E0215", name->span, "block `%s` has no input or size `%s`", a->block->name,
+  Diag *diag = report(sem, "E0215", name->span, "block `%s` has no input or size `%s`", a->block->name,
                           name->text);
   Spelling spelling = spelling_of(name->text);
   for (uint32_t i = 0; i < item->size_count; i++) spelling_try(&spelling, item->sizes[i].text);
@@ -180,7 +180,7 @@ static bool place_arguments(Arguments *a, uint32_t count, Expr *const *args, con
       a->given[next] = args[i];
       continue;
     }
-    Diag *diag = diag_error(a->sem->diagnostics, "E0215", args[i]->span, "block `%s` takes %u input%s", a->block->name,
+    Diag *diag = report(a->sem, "E0215", args[i]->span, "block `%s` takes %u input%s", a->block->name,
                             item->input_count, item->input_count == 1 ? "" : "s");
     if (item->size_count) diag_note(diag, "sizes are given by name: %s=...", item->sizes[0].text);
     return false;
@@ -197,7 +197,7 @@ static bool evaluate_arguments(Arguments *a) {
     const Input *input = &item->inputs[i];
     if (!a->given[i]) {
       if (input->type || !input->value) {
-        Diag *diag = diag_error(sem->diagnostics, "E0215", a->expr->span, "block `%s` needs the input `%s`", a->block->name,
+        Diag *diag = report(sem, "E0215", a->expr->span, "block `%s` needs the input `%s`", a->block->name,
                                 input->name.text);
         diag_label(diag, input->name.span, "declared here");
         usable = false;
@@ -211,7 +211,7 @@ static bool evaluate_arguments(Arguments *a) {
     if (v.kind == VAL_ERROR) {
       usable = false;
     } else if (input->type ? v.kind != VAL_TENSOR : v.kind != VAL_NUMBER) {
-      Diag *diag = diag_error(sem->diagnostics, "E0215", a->given[i]->span, "input `%s` of `%s` is a %s, and `%s` is %s",
+      Diag *diag = report(sem, "E0215", a->given[i]->span, "input `%s` of `%s` is a %s, and `%s` is %s",
                               input->name.text, a->block->name, input->type ? "tensor" : "constant",
                               source_text(sem, a->given[i]->span, 40),
                               v.kind == VAL_TENSOR  ? "a tensor"
@@ -237,7 +237,7 @@ static bool bind_inputs(Arguments *a) {
     }
   for (uint32_t i = 0; usable && i < item->size_count; i++) {
     if (find_local(a->frame, item->sizes[i].text)) continue;
-    Diag *diag = diag_error(sem->diagnostics, "E0314", a->expr->span, "the size `%s` of `%s` is not known here",
+    Diag *diag = report(sem, "E0314", a->expr->span, "the size `%s` of `%s` is not known here",
                             item->sizes[i].text, a->block->name);
     diag_label(diag, item->sizes[i].span, "no input has this size");
     diag_help(diag, "give it by name: %s(..., %s=...)", a->block->name, item->sizes[i].text);
@@ -265,7 +265,7 @@ static bool is_recursive(Sem *sem, Frame *caller, Symbol *block, const Expr *exp
     chain = longer;
     if (f->symbol == block) break;
   }
-  Diag *diag = diag_error(sem->diagnostics, "E0217", expr->span, "block `%s` calls itself", block->name);
+  Diag *diag = report(sem, "E0217", expr->span, "block `%s` calls itself", block->name);
   diag_note(diag, "%s", chain.at);
   return true;
 }
@@ -273,12 +273,12 @@ static bool is_recursive(Sem *sem, Frame *caller, Symbol *block, const Expr *exp
 static Val check_result(Sem *sem, Frame *frame, const Symbol *block) {
   Val result = frame->result;
   if (!frame->returned) {
-    diag_error(sem->diagnostics, "E0219", block->item->name.span, "block `%s` returns nothing", block->name);
+    report(sem, "E0219", block->item->name.span, "block `%s` returns nothing", block->name);
     return val_error();
   }
   if (result.kind == VAL_ERROR) return result;
   if (result.kind != VAL_TENSOR) {
-    diag_error(sem->diagnostics, "E0306", frame->result_span, "block `%s` must return a tensor, not %s", block->name,
+    report(sem, "E0306", frame->result_span, "block `%s` must return a tensor, not %s", block->name,
                result.kind == VAL_TUPLE ? "several" : const_kind_name(result.number.kind));
     return val_error();
   }
@@ -297,7 +297,7 @@ Val call_block(Sem *sem, Frame *caller, Symbol *block, const Expr *expr, uint32_
                  .loop_depth = sem->loop_depth};
   if (is_recursive(sem, caller, block, expr)) return val_error();
   if (frame.depth > MAX_CALL_DEPTH) {
-    diag_error(sem->diagnostics, "E0217", expr->span, "blocks call each other more than %d deep", MAX_CALL_DEPTH);
+    report(sem, "E0217", expr->span, "blocks call each other more than %d deep", MAX_CALL_DEPTH);
     return val_error();
   }
   Arguments a = {.sem = sem, .caller = caller, .frame = &frame, .block = block, .expr = expr};
@@ -309,8 +309,11 @@ Val call_block(Sem *sem, Frame *caller, Symbol *block, const Expr *expr, uint32_
   Naming naming = {.prefix = arena_printf(sem->arena, "%s.", naming_child(sem, caller->naming, block->name))};
   frame.naming = &naming;
   unsigned errors = diag_errors(sem->diagnostics);
+  const Frame *outer = sem->frame;
+  sem->frame = &frame;
   exec_list(sem, &frame, item->body, item->body_count);
   Val result = diag_errors(sem->diagnostics) == errors ? check_result(sem, &frame, block) : val_error();
+  sem->frame = outer;
   if (diag_errors(sem->diagnostics) != errors) block->broken = true;
   return result;
 }

@@ -11,21 +11,21 @@ enum { MAX_CONST_DEPTH = 500 };
 static const Const error_const = {.kind = CONST_ERROR};
 
 static Const overflow(Sem *sem, const Expr *expr) {
-  Diag *diag = diag_error(sem->diagnostics, "E0213", expr->span, "`%s` does not fit in 64 bits",
+  Diag *diag = report(sem, "E0213", expr->span, "`%s` does not fit in 64 bits",
                           source_text(sem, expr->span, 60));
   diag_note(diag, "integers are 64 bits wide: at most %" PRId64, INT64_MAX);
   return error_const;
 }
 
 static Const wrong_operand(Sem *sem, const Expr *expr, const char *what, Const a) {
-  diag_error(sem->diagnostics, "E0214", expr->span, "%s needs numbers, and `%s` is %s", what,
+  report(sem, "E0214", expr->span, "%s needs numbers, and `%s` is %s", what,
              source_text(sem, expr->span, 60), const_kind_name(a.kind));
   return error_const;
 }
 
 static Const checked_real(Sem *sem, const Expr *expr, double value) {
   if (isfinite(value)) return const_real(value);
-  diag_error(sem->diagnostics, "E0213", expr->span, "`%s` is not a finite number", source_text(sem, expr->span, 60));
+  report(sem, "E0213", expr->span, "`%s` is not a finite number", source_text(sem, expr->span, 60));
   return error_const;
 }
 
@@ -33,7 +33,7 @@ Const const_unary(Sem *sem, const Expr *expr, Const a) {
   if (a.kind == CONST_ERROR) return a;
   if (expr->op == '!') {
     if (a.kind == CONST_BOOL) return const_bool(!a.integer);
-    diag_error(sem->diagnostics, "E0214", expr->span, "`!` needs a boolean, and `%s` is %s",
+    report(sem, "E0214", expr->span, "`!` needs a boolean, and `%s` is %s",
                source_text(sem, expr->args[0]->span, 60), const_kind_name(a.kind));
     return error_const;
   }
@@ -55,7 +55,7 @@ static Const compare(int op, int order) {
 
 static Const divide(Sem *sem, const Expr *expr, Const a, Const b) {
   if (const_number(b) == 0) {
-    diag_error(sem->diagnostics, "E0214", expr->span, "`%s` divides by zero", source_text(sem, expr->span, 60));
+    report(sem, "E0214", expr->span, "`%s` divides by zero", source_text(sem, expr->span, 60));
     return error_const;
   }
   if (a.kind == CONST_INT && b.kind == CONST_INT) {
@@ -67,7 +67,7 @@ static Const divide(Sem *sem, const Expr *expr, Const a, Const b) {
 
 static Const remainder_of(Sem *sem, const Expr *expr, Const a, Const b) {
   if (a.kind != CONST_INT || b.kind != CONST_INT || b.integer <= 0) {
-    diag_error(sem->diagnostics, "E0214", expr->span, "`%%` needs integers and a positive divisor in `%s`",
+    report(sem, "E0214", expr->span, "`%%` needs integers and a positive divisor in `%s`",
                source_text(sem, expr->span, 60));
     return error_const;
   }
@@ -82,7 +82,7 @@ Const const_binary(Sem *sem, const Expr *expr, Const a, Const b) {
     if (a.kind == CONST_BOOL && b.kind == CONST_BOOL)
       return const_bool(op == EXPR_OP_AND ? a.integer && b.integer : a.integer || b.integer);
     const Expr *wrong = expr->args[a.kind == CONST_BOOL];
-    diag_error(sem->diagnostics, "E0214", wrong->span, "`%s` needs booleans, and `%s` is %s",
+    report(sem, "E0214", wrong->span, "`%s` needs booleans, and `%s` is %s",
                op == EXPR_OP_AND ? "&&" : "||", source_text(sem, wrong->span, 60),
                const_kind_name(a.kind == CONST_BOOL ? b.kind : a.kind));
     return error_const;
@@ -107,7 +107,7 @@ Const const_binary(Sem *sem, const Expr *expr, Const a, Const b) {
     case '/': return divide(sem, expr, a, b);
     case '%': return remainder_of(sem, expr, a, b);
     case '@':
-      diag_error(sem->diagnostics, "E0214", expr->span, "`@` contracts tensors, and both sides are numbers");
+      report(sem, "E0214", expr->span, "`@` contracts tensors, and both sides are numbers");
       return error_const;
     default:
       if (integers) return compare(op, (a.integer > b.integer) - (a.integer < b.integer));
@@ -132,7 +132,7 @@ bool is_const_function(const char *name) { return const_function(name) != NULL; 
 
 static Const round_up(Sem *sem, const Expr *expr, Const a, Const b) {
   if (a.kind != CONST_INT || b.kind != CONST_INT || a.integer < 0 || b.integer <= 0) {
-    diag_error(sem->diagnostics, "E0214", expr->span, "`roundup` needs an integer and a positive integer in `%s`",
+    report(sem, "E0214", expr->span, "`roundup` needs an integer and a positive integer in `%s`",
                source_text(sem, expr->span, 60));
     return error_const;
   }
@@ -157,14 +157,14 @@ Const const_call(Sem *sem, const Expr *expr, const char *name, const Const *args
   for (uint32_t i = 0; i < count; i++)
     if (args[i].kind == CONST_ERROR) return error_const;
   if (count < function->least || count > function->most) {
-    diag_error(sem->diagnostics, "E0215", expr->span, "`%s` takes %s%u argument%s, and %u %s given", name,
+    report(sem, "E0215", expr->span, "`%s` takes %s%u argument%s, and %u %s given", name,
                function->most > function->least ? "at least " : "", function->least, function->least == 1 ? "" : "s",
                count, count == 1 ? "is" : "are");
     return error_const;
   }
   for (uint32_t i = 0; i < count; i++)
     if (!const_is_number(args[i])) {
-      diag_error(sem->diagnostics, "E0214", expr->span, "`%s` needs numbers, and argument %u is %s", name, i + 1,
+      report(sem, "E0214", expr->span, "`%s` needs numbers, and argument %u is %s", name, i + 1,
                  const_kind_name(args[i].kind));
       return error_const;
     }
@@ -181,10 +181,11 @@ Const const_call(Sem *sem, const Expr *expr, const char *name, const Const *args
 }
 
 void report_unknown_name(Sem *sem, Unit *unit, Frame *frame, const Name *name) {
-  Diag *diag = diag_error(sem->diagnostics, "E0201", name->span, "unknown name `%s`", name->text);
-  Spelling spelling = spelling_of(name->text);
   const char *dot = strchr(name->text, '.');
   Symbol *import = dot ? unit_symbol(unit, intern(sem->names, name->text, (size_t)(dot - name->text))) : NULL;
+  if (import && import->kind == SYMBOL_IMPORT && !import->import) return; /* not found, reported */
+  Diag *diag = report(sem, "E0201", name->span, "unknown name `%s`", name->text);
+  Spelling spelling = spelling_of(name->text);
   if (import && import->kind == SYMBOL_IMPORT && import->import) {
     Spelling inner = spelling_of(dot + 1);
     spelling_symbols(&inner, import->import, ~0u);
@@ -203,7 +204,7 @@ void report_unknown_name(Sem *sem, Unit *unit, Frame *frame, const Name *name) {
 Const symbol_const(Sem *sem, Symbol *symbol) {
   if (symbol->state == STATE_DONE) return symbol->constant;
   if (symbol->state == STATE_BUSY) {
-    Diag *diag = diag_error(sem->diagnostics, "E0212", symbol->span, "`%s` is defined by itself", symbol->name);
+    Diag *diag = report(sem, "E0212", symbol->span, "`%s` is defined by itself", symbol->name);
     diag_note(diag, "its value needs `%s` again before it is known", symbol->name);
     symbol->constant = error_const;
     symbol->state = STATE_DONE;
@@ -217,7 +218,7 @@ Const symbol_const(Sem *sem, Symbol *symbol) {
   if (symbol->kind != SYMBOL_DIM) return value;
   /* a dim is an axis too */
   if (value.kind != CONST_ERROR && (value.kind != CONST_INT || value.integer < 0)) {
-    Diag *diag = diag_error(sem->diagnostics, "E0222", symbol->value->span, "the size of dim `%s` is %s", symbol->name,
+    Diag *diag = report(sem, "E0222", symbol->value->span, "the size of dim `%s` is %s", symbol->name,
                             value.kind == CONST_BOOL || value.kind == CONST_TEXT ? const_kind_name(value.kind)
                                                                                    : const_value_text(sem, value));
     diag_note(diag, "a size is a whole number, not negative");
@@ -270,11 +271,11 @@ static Const eval_name(Sem *sem, Unit *unit, Frame *frame, const Expr *expr) {
   Local *local = find_local(frame, expr->name.text);
   Symbol *symbol = local ? NULL : find_symbol(sem, unit, expr->name.text);
   if (local) {
-    Diag *diag = diag_error(sem->diagnostics, "E0223", expr->span,
+    Diag *diag = report(sem, "E0223", expr->span,
                             "`%s` is a tensor, and a value known at compile time is needed here", expr->name.text);
     diag_label(diag, local->span, "`%s` is computed by the program", expr->name.text);
   } else if (symbol) {
-    diag_error(sem->diagnostics, "E0223", expr->span, "`%s` is a %s, and a value is needed here", expr->name.text,
+    report(sem, "E0223", expr->span, "`%s` is a %s, and a value is needed here", expr->name.text,
                symbol->kind == SYMBOL_BLOCK ? "block" : symbol->kind == SYMBOL_MODEL ? "model" : "module");
   } else {
     report_unknown_name(sem, unit, frame, &expr->name);
@@ -284,7 +285,7 @@ static Const eval_name(Sem *sem, Unit *unit, Frame *frame, const Expr *expr) {
 
 static Const eval_call(Sem *sem, Unit *unit, Frame *frame, const Expr *expr) {
   if (!is_const_function(expr->name.text)) {
-    Diag *diag = diag_error(sem->diagnostics, "E0223", expr->span, "`%s` is not computed at compile time",
+    Diag *diag = report(sem, "E0223", expr->span, "`%s` is not computed at compile time",
                             expr->name.text);
     diag_note(diag, "constants may use sqrt, exp, log, log2, floor, min, max and roundup");
     return error_const;
@@ -311,14 +312,15 @@ static Const eval_inner(Sem *sem, Unit *unit, Frame *frame, const Expr *expr) {
     case EXPR_TUPLE:
     case EXPR_STAR: break;
   }
-  diag_error(sem->diagnostics, "E0223", expr->span, "`%s` is not a value known at compile time",
+  report(sem, "E0223", expr->span, "`%s` is not a value known at compile time",
              source_text(sem, expr->span, 60));
   return error_const;
 }
 
 Const const_eval(Sem *sem, Unit *unit, Frame *frame, const Expr *expr) {
+  if (!expr) return error_const; /* a syntax error, reported */
   if (sem->const_depth >= MAX_CONST_DEPTH) {
-    diag_error(sem->diagnostics, "E0212", expr->span, "constants are nested more than %d deep", MAX_CONST_DEPTH);
+    report(sem, "E0212", expr->span, "constants are nested more than %d deep", MAX_CONST_DEPTH);
     return error_const;
   }
   sem->const_depth++;
@@ -331,7 +333,7 @@ bool eval_integer(Sem *sem, Unit *unit, Frame *frame, const Expr *expr, const ch
   Const value = const_eval(sem, unit, frame, expr);
   *result = value.integer;
   if (value.kind == CONST_INT || value.kind == CONST_ERROR) return value.kind == CONST_INT;
-  Diag *diag = diag_error(sem->diagnostics, "E0214", expr->span, "%s must be a whole number, not %s", what,
+  Diag *diag = report(sem, "E0214", expr->span, "%s must be a whole number, not %s", what,
                           value.kind == CONST_REAL ? const_value_text(sem, value) : const_kind_name(value.kind));
   if (expr->kind != EXPR_REAL && value.kind == CONST_REAL)
     diag_note(diag, "%s = %s = %s", expr_text(sem, unit, frame, expr, false), expr_text(sem, unit, frame, expr, true),
@@ -343,7 +345,7 @@ bool eval_number(Sem *sem, Unit *unit, Frame *frame, const Expr *expr, const cha
   Const value = const_eval(sem, unit, frame, expr);
   *result = const_is_number(value) ? const_number(value) : 0;
   if (const_is_number(value) || value.kind == CONST_ERROR) return const_is_number(value);
-  diag_error(sem->diagnostics, "E0214", expr->span, "%s must be a number, not %s", what, const_kind_name(value.kind));
+  report(sem, "E0214", expr->span, "%s must be a number, not %s", what, const_kind_name(value.kind));
   return false;
 }
 

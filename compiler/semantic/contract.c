@@ -59,7 +59,7 @@ static Val cannot_contract(Sem *sem, Frame *frame, const Expr *expr, Id left, Id
   const Value *a = value_at(sem, left), *b = value_at(sem, right);
   const Expr *left_expr = expr->args[0], *right_expr = expr->args[1];
   if (!a->rank || !b->rank) {
-    Diag *diag = diag_error(sem->diagnostics, "E0301", expr->op_span, "`@` cannot contract a tensor without axes");
+    Diag *diag = report(sem, "E0301", expr->op_span, "`@` cannot contract a tensor without axes");
     diag_label(diag, left_expr->span, "%s", shape_text(sem, left));
     diag_label(diag, right_expr->span, "%s", shape_text(sem, right));
     return val_error();
@@ -68,7 +68,7 @@ static Val cannot_contract(Sem *sem, Frame *frame, const Expr *expr, Id left, Id
   const Axis *p = &sem->graph->axes.at[x], *q = &sem->graph->axes.at[y];
   const char *p_name = p->name ? p->name : arena_printf(sem->arena, "%" PRId64, p->size);
   const char *q_name = q->name ? q->name : arena_printf(sem->arena, "%" PRId64, q->size);
-  Diag *diag = diag_error(sem->diagnostics, "E0301", expr->op_span, "`@` cannot contract `%s` with `%s`", p_name, q_name);
+  Diag *diag = report(sem, "E0301", expr->op_span, "`@` cannot contract `%s` with `%s`", p_name, q_name);
   diag_label(diag, left_expr->span, "%s ends with %s", short_source(sem, left_expr, "this"), axis_text(sem, x));
   bool is_param = right_expr->kind == EXPR_NAME && b->kind == VALUE_PARAM;
   diag_label(diag, is_param ? b->span : right_expr->span, "%s starts with %s", short_source(sem, right_expr, "this"),
@@ -83,7 +83,7 @@ static Val cannot_contract(Sem *sem, Frame *frame, const Expr *expr, Id left, Id
 static bool real_tensor(Sem *sem, const Expr *expr, const Expr *part, Val v) {
   if (v.kind == VAL_ERROR) return false;
   if (v.kind == VAL_TENSOR && value_at(sem, v.value)->dtype == DT_REAL) return true;
-  diag_error(sem->diagnostics, v.kind == VAL_TENSOR ? "E0309" : "E0308", part->span,
+  report(sem, v.kind == VAL_TENSOR ? "E0309" : "E0308", part->span,
              "`%s` contracts tensors of real numbers, and `%s` is %s", expr->kind == EXPR_BINARY ? "@" : "einsum",
              source_text(sem, part->span, 40),
              v.kind == VAL_TENSOR  ? shape_text(sem, v.value)
@@ -107,7 +107,7 @@ Val contract_at(Sem *sem, Frame *frame, const Expr *expr, Val left, Val right) {
   }
   if (!length) return cannot_contract(sem, frame, expr, left.value, right.value);
   if (shorter && !by_name) {
-    Diag *diag = diag_error(sem->diagnostics, "E0302", expr->op_span,
+    Diag *diag = report(sem, "E0302", expr->op_span,
                             "`@` is ambiguous: the last %u axes match, and the last %s too", length,
                             shorter == 1 ? "one" : arena_printf(sem->arena, "%u", shorter));
     diag_label(diag, expr->args[0]->span, "%s", shape_text(sem, left.value));
@@ -157,7 +157,7 @@ typedef struct Einsum {
 } Einsum;
 
 static bool einsum_error(Einsum *e, const char *why) {
-  Diag *diag = diag_error(e->sem->diagnostics, "E0310", e->spec->span, "einsum: %s", why);
+  Diag *diag = report(e->sem, "E0310", e->spec->span, "einsum: %s", why);
   diag_note(diag, "labels are words with blanks between them: \"b s h k, h k e -> b s e\"");
   return false;
 }
@@ -211,7 +211,7 @@ static bool bind_operand(Einsum *e, unsigned which, Id value, const Expr *expr) 
   const Value *v = value_at(e->sem, value);
   const Part *part = &e->part[which];
   if (part->count != v->rank) {
-    diag_error(e->sem->diagnostics, "E0310", expr->span, "einsum: %u label%s for %s, which has %u ax%s", part->count,
+    report(e->sem, "E0310", expr->span, "einsum: %u label%s for %s, which has %u ax%s", part->count,
                part->count == 1 ? "" : "s", shape_text(e->sem, value), v->rank, v->rank == 1 ? "is" : "es");
     return false;
   }
@@ -222,7 +222,7 @@ static bool bind_operand(Einsum *e, unsigned which, Id value, const Expr *expr) 
     } else if (same_axis(e->sem, e->axis[w], v->axes[i])) {
       e->axis[w] = better_axis(e->sem, e->axis[w], v->axes[i]);
     } else {
-      Diag *diag = diag_error(e->sem->diagnostics, "E0310", e->spec->span, "einsum: label `%.*s` is %s and %s",
+      Diag *diag = report(e->sem, "E0310", e->spec->span, "einsum: label `%.*s` is %s and %s",
                               (int)e->lengths[w], e->words[w], axis_text(e->sem, e->axis[w]),
                               axis_text(e->sem, v->axes[i]));
       Id both[2] = {e->axis[w], v->axes[i]};

@@ -54,7 +54,7 @@ static bool draft_is_live(const Cut *cut, Id draft) {
 static void join_for(Cut *cut, const Value *v, Id user, Span span) {
   for (Id d = v->segment; d <= user; d++) {
     if (!cut->sem->drafts.at[d].loop || !draft_is_live(cut, d)) continue;
-    Diag *diag = diag_error(cut->sem->diagnostics, "E0318", span, "`%s`, a sum over the batch, cannot pass a loop",
+    Diag *diag = report(cut->sem, "E0318", span, "`%s`, a sum over the batch, cannot pass a loop",
                             v->name);
     diag_label(diag, v->span, "computed here");
     diag_help(diag, "compute it after the loop");
@@ -108,7 +108,7 @@ static const char *segment_name(const Graph *graph, const char *base) {
 static bool room_for_wire(Cut *cut, uint32_t count, const Segment *segment) {
   if (count < MAX_WIRES) return true;
   if (!cut->too_many) {
-    Diag *diag = diag_error(cut->sem->diagnostics, "E0903", segment->span, "more than %d values pass the bounds of `%s`",
+    Diag *diag = report(cut->sem, "E0922", segment->span, "more than %d values pass the bounds of `%s`",
                             MAX_WIRES, segment->name);
     diag_note(diag, "they are sent from stage to stage; this version sends at most %d", MAX_WIRES);
   }

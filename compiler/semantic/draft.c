@@ -38,7 +38,7 @@ static bool batch_rule(Sem *sem, OpKind kind, Span span, const Id *inputs, unsig
     if (!batch_in || batch_out) return true;
     *result = true;
     if (rank == 0) return true;
-    Diag *diag = diag_error(sem->diagnostics, "E0318", span, "`%s` sums over the batch axis %s and leaves %s",
+    Diag *diag = report(sem, "E0318", span, "`%s` sums over the batch axis %s and leaves %s",
                             op_name(kind), axis_text(sem, sem->batch), axes_text(sem->graph, rank, axes, true));
     diag_note(diag, "a micro-batch sees a part of the batch only: a sum over the batch can be a loss or a metric, of "
                     "rank 0, and nothing else");
@@ -49,7 +49,7 @@ static bool batch_rule(Sem *sem, OpKind kind, Span span, const Id *inputs, unsig
     plain = value_at(sem, inputs[0])->kind == VALUE_CONST || value_at(sem, inputs[1])->kind == VALUE_CONST;
   if (kind == OP_DIV && sums == 1) plain = value_at(sem, inputs[1])->kind == VALUE_CONST;
   if (plain) return true;
-  Diag *diag = diag_error(sem->diagnostics, "E0318", span, "a sum over the batch cannot be used by `%s`",
+  Diag *diag = report(sem, "E0318", span, "a sum over the batch cannot be used by `%s`",
                           op_name(kind));
   diag_note(diag, "it is complete only after the last micro-batch: such values can be added to each other, multiplied "
                   "by a number, and be a loss or a metric");
@@ -66,14 +66,14 @@ static void start_draft(Sem *sem) {
 static bool unroll_limit(Sem *sem, Span span) {
   if (!sem->unrolling || sem->unroll_failed || ++sem->unrolled_ops <= MAX_UNROLLED_OPS) return !sem->unroll_failed;
   sem->unroll_failed = true;
-  Diag *diag = diag_error(sem->diagnostics, "E0319", span, "unrolling gives more than %d operations", MAX_UNROLLED_OPS);
+  Diag *diag = report(sem, "E0319", span, "unrolling gives more than %d operations", MAX_UNROLLED_OPS);
   diag_note(diag, "a `repeat` inside a `repeat`, and one whose index is used, are unrolled");
   return false;
 }
 
 Val emit(Sem *sem, OpKind kind, Span span, const Id *inputs, unsigned count, unsigned rank, const Id *axes) {
   if (rank > MAX_RANK) {
-    diag_error(sem->diagnostics, "E0320", span, "the result of `%s` has %u axes; at most %d are possible",
+    report(sem, "E0320", span, "the result of `%s` has %u axes; at most %d are possible",
                op_name(kind), rank, MAX_RANK);
     return val_error();
   }
@@ -109,7 +109,7 @@ static void label_shape(Sem *sem, Diag *diag, const Expr *expr, Id value) {
 
 static void shapes_differ(Sem *sem, OpKind kind, Span at, const Value *a, const Expr *left, const Value *b,
                           const Expr *right, Id x, Id y) {
-  Diag *diag = diag_error(sem->diagnostics, "E0303", at, "the two sides of `%s` have different shapes", op_name(kind));
+  Diag *diag = report(sem, "E0303", at, "the two sides of `%s` have different shapes", op_name(kind));
   label_shape(sem, diag, left, x);
   label_shape(sem, diag, right, y);
   Id axes[2 * MAX_RANK];
@@ -135,7 +135,7 @@ static bool place_operand(Sem *sem, OpKind kind, Span at, const Expr *left, Id x
   bool trailing = fits_at(sem, large, small, last), leading = fits_at(sem, large, small, 0);
   *offset = trailing ? last : 0;
   if (trailing && leading && last && small->rank) {
-    Diag *diag = diag_error(sem->diagnostics, "E0304", at, "`%s` is ambiguous: %s fits the first and the last axes of %s",
+    Diag *diag = report(sem, "E0304", at, "`%s` is ambiguous: %s fits the first and the last axes of %s",
                             op_name(kind), axes_text(sem->graph, small->rank, small->axes, true),
                             axes_text(sem->graph, large->rank, large->axes, true));
     label_shape(sem, diag, left, x);
@@ -150,16 +150,16 @@ static bool place_operand(Sem *sem, OpKind kind, Span at, const Expr *left, Id x
 
 static bool usable(Sem *sem, OpKind kind, Val v, const Expr *expr) {
   if (v.kind == VAL_TENSOR && value_at(sem, v.value)->dtype == DT_I32) {
-    Diag *diag = diag_error(sem->diagnostics, "E0309", expr->span, "`%s` needs real numbers, and `%s` is %s",
+    Diag *diag = report(sem, "E0309", expr->span, "`%s` needs real numbers, and `%s` is %s",
                             op_name(kind), source_text(sem, expr->span, 40), shape_text(sem, v.value));
     diag_note(diag, "integer tensors are for `gather`, and the targets of `xent` and `accuracy`");
     return false;
   }
   if (v.kind == VAL_TENSOR || (v.kind == VAL_NUMBER && const_is_number(v.number))) return true;
   if (v.kind == VAL_TUPLE)
-    diag_error(sem->diagnostics, "E0308", expr->span, "`%s` needs one tensor, not %u", op_name(kind), v.count);
+    report(sem, "E0308", expr->span, "`%s` needs one tensor, not %u", op_name(kind), v.count);
   else if (v.kind == VAL_NUMBER)
-    diag_error(sem->diagnostics, "E0308", expr->span, "`%s` needs a tensor or a number, not %s", op_name(kind),
+    report(sem, "E0308", expr->span, "`%s` needs a tensor or a number, not %s", op_name(kind),
                const_kind_name(v.number.kind));
   return false;
 }
@@ -170,7 +170,7 @@ Val emit_binary(Sem *sem, OpKind kind, const Expr *expr, Span operator_span, Val
   Id inputs[2] = {a.kind == VAL_NUMBER ? draft_const(sem, const_number(a.number)) : a.value,
                   b.kind == VAL_NUMBER ? draft_const(sem, const_number(b.number)) : b.value};
   if (kind == OP_DIV && b.kind == VAL_NUMBER && const_number(b.number) == 0) {
-    diag_error(sem->diagnostics, "E0214", expr->span, "`%s` divides by zero", source_text(sem, expr->span, 60));
+    report(sem, "E0214", expr->span, "`%s` divides by zero", source_text(sem, expr->span, 60));
     return val_error();
   }
   unsigned offset = 0;

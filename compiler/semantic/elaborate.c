@@ -28,7 +28,7 @@ void bind_local(Sem *sem, Frame *frame, const Name *name, Val value) {
   bool is_index = local && !local->is_size && !local->is_value && local->value.kind == VAL_NUMBER;
   if (is_index || (local && local->is_size) ||
       (symbol && (symbol->kind == SYMBOL_CONST || symbol->kind == SYMBOL_DIM))) {
-    Diag *diag = diag_error(sem->diagnostics, "E0203", name->span, "`%s` is a %s and cannot be assigned", name->text,
+    Diag *diag = report(sem, "E0203", name->span, "`%s` is a %s and cannot be assigned", name->text,
                             is_index ? "loop index" : local ? "size" : symbol->kind == SYMBOL_DIM ? "dim" : "const");
     diag_label(diag, local ? local->span : symbol->span, "declared here");
     diag_help(diag, "choose another name");
@@ -51,7 +51,7 @@ static void exec_assign(Sem *sem, Frame *frame, const Stmt *stmt) {
   Val value = eval(sem, frame, stmt->value);
   if (stmt->target_count == 1) {
     if (value.kind == VAL_TUPLE) {
-      Diag *diag = diag_error(sem->diagnostics, "E0308", stmt->value->span, "`%s` gives %u tensors for one name",
+      Diag *diag = report(sem, "E0308", stmt->value->span, "`%s` gives %u tensors for one name",
                               source_text(sem, stmt->value->span, 40), value.count);
       diag_help(diag, "give each a name: a, b = ...;");
       value = val_error();
@@ -61,7 +61,7 @@ static void exec_assign(Sem *sem, Frame *frame, const Stmt *stmt) {
   }
   bool fits = value.kind == VAL_TUPLE && value.count == stmt->target_count;
   if (!fits && value.kind != VAL_ERROR)
-    diag_error(sem->diagnostics, "E0308", stmt->value->span, "`%s` gives %u tensor%s for %u names",
+    report(sem, "E0308", stmt->value->span, "`%s` gives %u tensor%s for %u names",
                source_text(sem, stmt->value->span, 40), value.kind == VAL_TUPLE ? value.count : 1,
                value.kind == VAL_TUPLE && value.count != 1 ? "s" : "", stmt->target_count);
   for (uint32_t i = 0; i < stmt->target_count; i++)
@@ -73,20 +73,20 @@ static Id rank_zero(Sem *sem, Frame *frame, const Stmt *stmt, const char *what) 
   Val value = eval(sem, frame, stmt->value);
   if (value.kind == VAL_ERROR) return NO_ID;
   if (value.kind != VAL_TENSOR) {
-    diag_error(sem->diagnostics, "E0315", stmt->value->span, "%s must be computed from the data, and `%s` is %s", what,
+    report(sem, "E0315", stmt->value->span, "%s must be computed from the data, and `%s` is %s", what,
                source_text(sem, stmt->value->span, 40),
                value.kind == VAL_TUPLE ? "several tensors" : const_kind_name(value.number.kind));
     return NO_ID;
   }
   const Value *v = value_at(sem, value.value);
   if (v->rank || v->dtype != DT_REAL) {
-    Diag *diag = diag_error(sem->diagnostics, "E0315", stmt->value->span, "%s must be one number, and `%s` is %s", what,
+    Diag *diag = report(sem, "E0315", stmt->value->span, "%s must be one number, and `%s` is %s", what,
                             source_text(sem, stmt->value->span, 40), shape_text(sem, value.value));
     diag_help(diag, "take the mean: mean(%s)", source_text(sem, stmt->value->span, 40));
     return NO_ID;
   }
   if (!sem->batch_sum.at || value.value >= sem->batch_sum.count || !sem->batch_sum.at[value.value]) {
-    diag_error(sem->diagnostics, "E0315", stmt->value->span, "%s does not depend on the samples of the batch", what);
+    report(sem, "E0315", stmt->value->span, "%s does not depend on the samples of the batch", what);
     return NO_ID;
   }
   return value.value;
@@ -96,7 +96,7 @@ static void exec_loss(Sem *sem, Frame *frame, const Stmt *stmt) {
   bool again = sem->has_loss;
   sem->has_loss = true;
   if (again) {
-    Diag *diag = diag_error(sem->diagnostics, "E0219", stmt->span, "the model has a second `loss`");
+    Diag *diag = report(sem, "E0219", stmt->span, "the model has a second `loss`");
     if (sem->graph->loss_span.file != UINT32_MAX) diag_label(diag, sem->graph->loss_span, "the first");
     diag_help(diag, "add them: loss a + b;");
     return;
@@ -109,7 +109,7 @@ static void exec_metric(Sem *sem, Frame *frame, const Stmt *stmt) {
   const Name *name = &stmt->targets[0];
   for (uint32_t i = 0; i < sem->graph->metrics.count; i++)
     if (sem->graph->metrics.at[i].name == name->text) {
-      diag_error(sem->diagnostics, "E0202", name->span, "metric `%s` is already defined", name->text);
+      report(sem, "E0202", name->span, "metric `%s` is already defined", name->text);
       return;
     }
   Metric metric = {name->text, NO_ID};
@@ -121,7 +121,7 @@ static void exec_if(Sem *sem, Frame *frame, const Stmt *stmt) {
   Const condition = const_eval(sem, frame->unit, frame, stmt->value);
   if (condition.kind == CONST_ERROR) return;
   if (condition.kind != CONST_BOOL) {
-    diag_error(sem->diagnostics, "E0221", stmt->value->span, "a condition is true or false, and `%s` is %s",
+    report(sem, "E0221", stmt->value->span, "a condition is true or false, and `%s` is %s",
                source_text(sem, stmt->value->span, 40), const_kind_name(condition.kind));
     return;
   }
@@ -133,12 +133,12 @@ static void exec_if(Sem *sem, Frame *frame, const Stmt *stmt) {
 
 static void exec_return(Sem *sem, Frame *frame, const Stmt *stmt, unsigned loop_depth) {
   if (!frame->caller) {
-    Diag *diag = diag_error(sem->diagnostics, "E0219", stmt->span, "a model returns nothing");
+    Diag *diag = report(sem, "E0219", stmt->span, "a model returns nothing");
     diag_help(diag, "say `loss` for what is trained, and `metric name = ...` for what is reported");
     return;
   }
   if (sem->loop_depth > loop_depth) {
-    diag_error(sem->diagnostics, "E0219", stmt->span, "`return` cannot stand in a `repeat`");
+    report(sem, "E0219", stmt->span, "`return` cannot stand in a `repeat`");
     return;
   }
   frame->result = eval(sem, frame, stmt->value);
@@ -186,7 +186,7 @@ static void exec(Sem *sem, Frame *frame, const Stmt *stmt) {
     case STMT_LOSS:
     case STMT_METRIC:
       if (frame->caller || sem->loop_depth)
-        diag_error(sem->diagnostics, "E0219", stmt->span, "`%s` stands in a model, outside of blocks and loops",
+        report(sem, "E0219", stmt->span, "`%s` stands in a model, outside of blocks and loops",
                    stmt->kind == STMT_LOSS ? "loss" : "metric");
       else if (stmt->kind == STMT_LOSS)
         exec_loss(sem, frame, stmt);
@@ -199,7 +199,7 @@ static void exec(Sem *sem, Frame *frame, const Stmt *stmt) {
 void exec_list(Sem *sem, Frame *frame, Stmt *const *body, uint32_t count) {
   for (uint32_t i = 0; i < count && !diag_full(sem->diagnostics); i++) {
     if (frame->returned) {
-      diag_error(sem->diagnostics, "E0219", body[i]->span, "a statement after `return` is never reached");
+      report(sem, "E0219", body[i]->span, "a statement after `return` is never reached");
       return;
     }
     exec(sem, frame, body[i]);
@@ -213,7 +213,7 @@ static void declare_input(Sem *sem, Frame *frame, const Input *input) {
   Local local = {.name = input->name.text, .span = input->name.span, .is_value = true, .value = val_error()};
   const TypeExpr *type = input->type;
   if (find_local(frame, input->name.text)) {
-    diag_error(sem->diagnostics, "E0202", input->name.span, "input `%s` is already defined", input->name.text);
+    report(sem, "E0202", input->name.span, "input `%s` is already defined", input->name.text);
     return;
   }
   if (!type) {
@@ -224,7 +224,7 @@ static void declare_input(Sem *sem, Frame *frame, const Input *input) {
   data.span = span_join(input->name.span, type->span);
   bool usable = type_dtype(sem, type, &data.dtype);
   if (type->leading_run || type->dim_count > MAX_RANK || !type->dim_count) {
-    diag_error(sem->diagnostics, "E0317", type->span, "input `%s` of a model needs 1 to %d axes, all of them known",
+    report(sem, "E0317", type->span, "input `%s` of a model needs 1 to %d axes, all of them known",
                data.name, MAX_RANK);
     usable = false;
   }
@@ -232,7 +232,7 @@ static void declare_input(Sem *sem, Frame *frame, const Input *input) {
     data.axes[i] = axis_of_expr(sem, frame->unit, frame, type->dims[i]);
     if (axis_is_error(sem, data.axes[i])) usable = false;
     if (!usable || sem->graph->axes.at[data.axes[i]].size) continue;
-    diag_error(sem->diagnostics, "E0313", type->span, "input `%s` has no elements: its axis %u is of size 0", data.name,
+    report(sem, "E0313", type->span, "input `%s` has no elements: its axis %u is of size 0", data.name,
                i + 1);
     usable = false;
   }
@@ -241,14 +241,14 @@ static void declare_input(Sem *sem, Frame *frame, const Input *input) {
     Id first = data.axes[0];
     const Axis *axis = &sem->graph->axes.at[first];
     if (!axis->name) {
-      Diag *diag = diag_error(sem->diagnostics, "E0317", type->dims[0]->span, "input `%s` starts with %s, not with a dim",
+      Diag *diag = report(sem, "E0317", type->dims[0]->span, "input `%s` starts with %s, not with a dim",
                               data.name, axis_text(sem, first));
       diag_note(diag, "the first axis of every input is the batch: declare it with `dim batch = ...;`");
       usable = false;
     } else if (sem->batch == NO_ID) {
       sem->batch = sem->graph->batch = first;
     } else if (sem->batch != first) {
-      Diag *diag = diag_error(sem->diagnostics, "E0317", type->dims[0]->span, "input `%s` starts with %s, not with the batch %s",
+      Diag *diag = report(sem, "E0317", type->dims[0]->span, "input `%s` starts with %s, not with the batch %s",
                               data.name, axis_text(sem, first), axis_text(sem, sem->batch));
       diag_note(diag, "all inputs start with the same dim, which micro-batches and replicas cut");
       usable = false;
@@ -282,10 +282,11 @@ void elaborate_model(Sem *sem) {
   unsigned errors = diag_errors(sem->diagnostics);
   for (uint32_t i = 0; i < item->input_count; i++) declare_input(sem, &frame, &item->inputs[i]);
   if (sem->batch == NO_ID && diag_errors(sem->diagnostics) == errors)
-    diag_error(sem->diagnostics, "E0317", item->name.span, "model `%s` has no input", sem->model->name);
+    report(sem, "E0317", item->name.span, "model `%s` has no input", sem->model->name);
+  check_layout(sem);
   exec_list(sem, &frame, item->body, item->body_count);
   if (!sem->has_loss && !diag_full(sem->diagnostics)) {
-    Diag *diag = diag_error(sem->diagnostics, "E0220", item->name.span, "model `%s` has no `loss`", sem->model->name);
+    Diag *diag = report(sem, "E0220", item->name.span, "model `%s` has no `loss`", sem->model->name);
     diag_help(diag, "end it with `loss ...;`: what training makes small");
   }
 }

@@ -26,7 +26,7 @@ static Val eval_binary(Sem *sem, Frame *frame, const Expr *expr) {
   if (a.kind == VAL_NUMBER && b.kind == VAL_NUMBER) return val_number(const_binary(sem, expr, a.number, b.number));
   OpKind kind = kind_of(expr->op);
   if (kind == OP_COUNT) {
-    Diag *diag = diag_error(sem->diagnostics, "E0308", expr->op_span, "`%s` works on constants, not on tensors",
+    Diag *diag = report(sem, "E0308", expr->op_span, "`%s` works on constants, not on tensors",
                             source_text(sem, expr->op_span, 8));
     const Expr *tensor = expr->args[a.kind == VAL_NUMBER];
     diag_label(diag, tensor->span, "a tensor");
@@ -40,7 +40,7 @@ static Val eval_unary(Sem *sem, Frame *frame, const Expr *expr) {
   if (a.kind == VAL_ERROR) return a;
   if (a.kind == VAL_NUMBER) return val_number(const_unary(sem, expr, a.number));
   if (expr->op != '-' || a.kind != VAL_TENSOR || value_at(sem, a.value)->dtype != DT_REAL) {
-    diag_error(sem->diagnostics, a.kind == VAL_TENSOR && expr->op == '-' ? "E0309" : "E0308", expr->span,
+    report(sem, a.kind == VAL_TENSOR && expr->op == '-' ? "E0309" : "E0308", expr->span,
                "`%c` does not work on `%s`", expr->op, source_text(sem, expr->args[0]->span, 40));
     return val_error();
   }
@@ -54,7 +54,7 @@ static Val unknown_call(Sem *sem, Frame *frame, const Expr *expr) {
   const Local *local = find_local(frame, name);
   const Symbol *symbol = find_symbol(sem, frame->unit, name);
   if (local || symbol) {
-    Diag *diag = diag_error(sem->diagnostics, "E0204", expr->name.span, "`%s` cannot be called", name);
+    Diag *diag = report(sem, "E0204", expr->name.span, "`%s` cannot be called", name);
     diag_label(diag, local ? local->span : symbol->span, "`%s` is a %s", name,
                local                              ? "value"
                : symbol->kind == SYMBOL_DIM       ? "dim"
@@ -65,9 +65,9 @@ static Val unknown_call(Sem *sem, Frame *frame, const Expr *expr) {
   }
   const char *dot = strchr(name, '.');
   Symbol *import = dot ? unit_symbol(frame->unit, intern(sem->names, name, (size_t)(dot - name))) : NULL;
-  Diag *diag = diag_error(sem->diagnostics, "E0204", expr->name.span, "unknown block or operation `%s`", name);
+  if (import && import->kind == SYMBOL_IMPORT && !import->import) return val_error(); /* not found, reported */
+  Diag *diag = report(sem, "E0204", expr->name.span, "unknown block or operation `%s`", name);
   if (import && import->kind == SYMBOL_IMPORT) {
-    if (!import->import) return val_error();
     Spelling inner = spelling_of(dot + 1);
     spelling_symbols(&inner, import->import, 1u << SYMBOL_BLOCK);
     if (inner.best) diag_help(diag, "did you mean `%s.%s`?", import->name, inner.best);
@@ -113,7 +113,7 @@ static Val eval_call(Sem *sem, Frame *frame, const Expr *expr, const Expr *first
     return val_number(const_eval(sem, frame->unit, frame, &call));
   }
   if (is_initialiser(name)) {
-    diag_error(sem->diagnostics, "E0204", expr->span, "`%s` is an initialiser: it stands after `=` in a `param`", name);
+    report(sem, "E0204", expr->span, "`%s` is an initialiser: it stands after `=` in a `param`", name);
     return val_error();
   }
   return unknown_call(sem, frame, expr);
@@ -131,6 +131,7 @@ static Val eval_tuple(Sem *sem, Frame *frame, const Expr *expr) {
 
 Val eval(Sem *sem, Frame *frame, const Expr *expr) {
   Val result;
+  if (!expr) return val_error(); /* a syntax error, reported */
   switch (expr->kind) {
     case EXPR_NAME: result = eval_name(sem, frame, expr); break;
     case EXPR_UNARY: result = eval_unary(sem, frame, expr); break;

@@ -174,6 +174,8 @@ struct Sem {
   Span shard_span;
   const Expr *rate;              /* lr = … */
 
+  const Frame *frame; /* innermost block being elaborated, NULL: none */
+
   /* the draft */
   Graph *graph;
   VEC(Draft) drafts;
@@ -193,6 +195,8 @@ struct Sem {
 };
 
 /* ---- names.c ---- */
+/* Begins an error, with a note where the generic block was called whose body is being elaborated. */
+Diag *report(const Sem *sem, const char *code, Span span, const char *format, ...) __attribute__((format(printf, 4, 5)));
 Symbol *unit_symbol(const Unit *unit, const char *name);
 /* Resolves `name` or `module.name` from a unit; NULL when there is none. */
 Symbol *find_symbol(Sem *sem, const Unit *unit, const char *dotted);

@@ -69,7 +69,7 @@ static bool enter_carry(Sem *sem, Local *local, const Name *name, Carry *carry) 
   if (local->value.kind != VAL_TENSOR && local->value.kind != VAL_NUMBER) return false;
   Id before = local->value.kind == VAL_NUMBER ? draft_const(sem, const_number(local->value.number)) : local->value.value;
   if (value_at(sem, before)->dtype == DT_I32) {
-    diag_error(sem->diagnostics, "E0309", name->span, "`%s` holds integers and cannot change in a loop", name->text);
+    report(sem, "E0309", name->span, "`%s` holds integers and cannot change in a loop", name->text);
     local->value = val_error();
     return false;
   }
@@ -95,7 +95,7 @@ static void make_placeholder(Sem *sem, Draft *loop, Id segment, Carry *carry) {
 }
 
 static void shape_changed(Sem *sem, const Carry *carry, Val after) {
-  Diag *diag = diag_error(sem->diagnostics, "E0307", carry->span, "`%s` changes its shape in the loop: %s before a trip, %s after it",
+  Diag *diag = report(sem, "E0307", carry->span, "`%s` changes its shape in the loop: %s before a trip, %s after it",
                           carry->name, shape_text(sem, carry->inside),
                           after.kind == VAL_TENSOR ? shape_text(sem, after.value) : "several tensors");
   if (after.kind == VAL_TENSOR) {
@@ -175,7 +175,7 @@ static bool may_unroll(Sem *sem, const Stmt *stmt) {
   if (diag_full(sem->diagnostics) || sem->unroll_failed) return false;
   if (++sem->unrolled_trips <= MAX_UNROLLED_TRIPS) return true;
   sem->unroll_failed = true;
-  Diag *diag = diag_error(sem->diagnostics, "E0319", stmt->span, "unrolling gives more than %d trips", MAX_UNROLLED_TRIPS);
+  Diag *diag = report(sem, "E0319", stmt->span, "unrolling gives more than %d trips", MAX_UNROLLED_TRIPS);
   diag_note(diag, "a `repeat` inside a `repeat`, and one whose index is used, are unrolled");
   return false;
 }
@@ -217,7 +217,7 @@ void exec_repeat(Sem *sem, Frame *frame, const Stmt *stmt) {
     return;
   }
   if (__builtin_sub_overflow(end, first, &trips) || trips < 0) {
-    Diag *diag = diag_error(sem->diagnostics, "E0222", stmt->value->span, "a loop cannot have %" PRId64 " trips",
+    Diag *diag = report(sem, "E0222", stmt->value->span, "a loop cannot have %" PRId64 " trips",
                             end < first ? end - first : INT64_MAX);
     if (stmt->upper) diag_note(diag, "from %" PRId64 " to below %" PRId64, first, end);
     return;
@@ -226,7 +226,7 @@ void exec_repeat(Sem *sem, Frame *frame, const Stmt *stmt) {
     const Local *taken = find_local(frame, stmt->index.text);
     const Symbol *symbol = unit_symbol(frame->unit, stmt->index.text);
     if (taken || (symbol && (symbol->kind == SYMBOL_DIM || symbol->kind == SYMBOL_CONST))) {
-      Diag *diag = diag_error(sem->diagnostics, "E0202", stmt->index.span, "`%s` is already defined", stmt->index.text);
+      Diag *diag = report(sem, "E0202", stmt->index.span, "`%s` is already defined", stmt->index.text);
       diag_label(diag, taken ? taken->span : symbol->span, "first defined here");
       return;
     }

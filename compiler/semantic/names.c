@@ -1,6 +1,7 @@
 /* Names: tables, look-up, spelling hints, and the texts in which diagnostics speak of expressions and places. */
 #include <ctype.h>
 #include <inttypes.h>
+#include <stdarg.h>
 #include <string.h>
 
 #include "semantic/internal.h"
@@ -37,6 +38,23 @@ void table_put(Arena *arena, Table *table, const char *key, void *value) {
   if (!table->keys[at]) table->count++;
   table->keys[at] = key;
   table->values[at] = value;
+}
+
+static bool is_generic(const Item *item) {
+  bool generic = item->size_count > 0;
+  for (uint32_t i = 0; i < item->input_count; i++) generic |= !item->inputs[i].type || item->inputs[i].type->leading_run;
+  return generic;
+}
+
+Diag *report(const Sem *sem, const char *code, Span span, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  Diag *diag = diag_error(sem->diagnostics, code, span, "%s", arena_vprintf(sem->arena, format, arguments));
+  va_end(arguments);
+  for (const Frame *frame = sem->frame; frame && frame->caller; frame = frame->caller)
+    if (is_generic(frame->symbol->item))
+      diag_note(diag, "in block `%s`, called at %s", frame->symbol->name, place_text(sem, frame->call));
+  return diag;
 }
 
 Symbol *unit_symbol(const Unit *unit, const char *name) { return table_get(&unit->symbols, name); }

@@ -32,7 +32,7 @@ static Val fail(Call *call, const char *code, Span span, const char *format, ...
 static Val fail(Call *call, const char *code, Span span, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  diag_error(call->sem->diagnostics, code, span, "%s", arena_vprintf(call->sem->arena, format, arguments));
+  report(call->sem, code, span, "%s", arena_vprintf(call->sem->arena, format, arguments));
   va_end(arguments);
   return val_error();
 }
@@ -96,7 +96,7 @@ static bool axis_arg(Call *call, const Expr *expr, Id tensor, unsigned *position
   for (unsigned i = 0; i < v->rank; i++)
     if (v->axes[i] == axis && !found++) *position = i;
   if (found == 1) return true;
-  Diag *diag = diag_error(sem->diagnostics, "E0312", expr->span,
+  Diag *diag = report(sem, "E0312", expr->span,
                           found ? "`%s` stands more than once in %s" : "there is no axis `%s` in %s",
                           source_of(call, expr), shape_text(sem, tensor));
   if (found || !sem->graph->axes.at[axis].name) diag_help(diag, "give the position of the axis: 0 is the first, -1 the last");
@@ -108,14 +108,14 @@ static bool whole_axis(Call *call, Id axis, Span span) {
   Sem *sem = call->sem;
   const Axis *a = &sem->graph->axes.at[axis];
   if (axis == sem->batch) {
-    Diag *diag = diag_error(sem->diagnostics, "E0318", span, "`%s` cannot work along the batch axis %s", call->row->name,
+    Diag *diag = report(sem, "E0318", span, "`%s` cannot work along the batch axis %s", call->row->name,
                             axis_text(sem, axis));
     diag_note(diag, "the batch is cut into micro-batches and replicas: samples must not mix");
     return false;
   }
   int64_t degree = mesh_degree(sem, a->mesh);
   if (degree <= 1) return true;
-  Diag *diag = diag_error(sem->diagnostics, "E0409", span, "`%s` needs all of %s, which is split over %s=%" PRId64,
+  Diag *diag = report(sem, "E0409", span, "`%s` needs all of %s, which is split over %s=%" PRId64,
                           call->row->name, axis_text(sem, axis), mesh_name(a->mesh), degree);
   if (a->name) diag_help(diag, "take `%s=%s` out of `shard < >`, or set %s=1", a->name, mesh_name(a->mesh),
                          mesh_name(a->mesh));
@@ -256,7 +256,7 @@ static Val rule_gather(Call *call) {
 static bool sdpa_axis(Call *call, const char *what, Id a, Id b, const char *first, const char *second) {
   Sem *sem = call->sem;
   if (same_axis(sem, a, b)) return true;
-  Diag *diag = diag_error(sem->diagnostics, "E0308", call->expr->span, "`sdpa`: the %s of %s is %s, that of %s is %s", what,
+  Diag *diag = report(sem, "E0308", call->expr->span, "`sdpa`: the %s of %s is %s, that of %s is %s", what,
                           first, axis_text(sem, a), second, axis_text(sem, b));
   Id both[2] = {a, b};
   axis_notes(sem, diag, 2, both);
@@ -269,7 +269,7 @@ static bool sdpa_heads(Call *call, Id q_heads, Id k_heads, int64_t group) {
   const Axis *h = &sem->graph->axes.at[q_heads], *g = &sem->graph->axes.at[k_heads];
   if (group == 1 && h->size == g->size) return sdpa_axis(call, "heads axis", q_heads, k_heads, "q", "k");
   if (group < 1 || g->size < 1 || g->size > INT64_MAX / group || h->size != g->size * group) {
-    Diag *diag = diag_error(sem->diagnostics, "E0308", call->slot[4] ? call->slot[4]->span : call->expr->span,
+    Diag *diag = report(sem, "E0308", call->slot[4] ? call->slot[4]->span : call->expr->span,
                             "`sdpa`: q has %s heads and k has %s, which is not a group of %" PRId64,
                             axis_text(sem, q_heads), axis_text(sem, k_heads), group);
     if (g->size > 0 && h->size % g->size == 0)
@@ -277,7 +277,7 @@ static bool sdpa_heads(Call *call, Id q_heads, Id k_heads, int64_t group) {
     return false;
   }
   if (h->mesh == g->mesh || mesh_degree(sem, h->mesh) * mesh_degree(sem, g->mesh) == 1) return true;
-  Diag *diag = diag_error(sem->diagnostics, "E0409", call->expr->span,
+  Diag *diag = report(sem, "E0409", call->expr->span,
                           "`sdpa`: the heads of q (%s) and of k (%s) are not split alike", axis_text(sem, q_heads),
                           axis_text(sem, k_heads));
   diag_help(diag, "give both the same mesh axis in `shard < >`");
@@ -334,7 +334,7 @@ static Val rule_transpose(Call *call) {
   unsigned rank = value_at(sem, x.value)->rank, order[MAX_RANK], seen = 0;
   if (!call->rest_count) {
     if (rank != 2) {
-      Diag *diag = diag_error(sem->diagnostics, "E0308", call->expr->span, "`transpose` of %s needs the new order of its axes",
+      Diag *diag = report(sem, "E0308", call->expr->span, "`transpose` of %s needs the new order of its axes",
                               shape_text(sem, x.value));
       diag_help(diag, "name them: transpose(x, a, b, ...)");
       return val_error();
@@ -377,7 +377,7 @@ static bool reshape_keeps(Call *call, const Value *x, unsigned rank, const Id *a
       bool kept = i - i0 == 1 && k - k0 == 1 && axes[k0] == x->axes[p];
       bool first = p == i0 && k > k0 && all[axes[k0]].mesh == mesh;
       if (kept || (x->axes[p] != sem->batch && (mesh_degree(sem, mesh) == 1 || first))) continue;
-      Diag *diag = diag_error(sem->diagnostics, x->axes[p] == sem->batch ? "E0318" : "E0409", call->expr->span,
+      Diag *diag = report(sem, x->axes[p] == sem->batch ? "E0318" : "E0409", call->expr->span,
                               "`reshape` would mix %s with other axes", axis_text(sem, x->axes[p]));
       if (x->axes[p] == sem->batch)
         diag_note(diag, "the batch is cut into micro-batches: it must stay an axis of its own");
@@ -425,7 +425,7 @@ static Val rule_reshape(Call *call) {
   if (!element_count(call, call->rest_count, axes, &after) || !element_count(call, v->rank, v->axes, &before))
     return val_error();
   if (before != after) {
-    Diag *diag = diag_error(sem->diagnostics, "E0311", call->expr->span,
+    Diag *diag = report(sem, "E0311", call->expr->span,
                             "`reshape` cannot make %s (%" PRId64 " elements) of %s (%" PRId64 " elements)",
                             axes_text(sem->graph, call->rest_count, axes, true), after, shape_text(sem, x.value), before);
     axis_notes(sem, diag, call->rest_count, axes);
@@ -493,7 +493,7 @@ static Val rule_split(Call *call) {
       if (sum < 0) break;
     }
     if (sum != size) {
-      Diag *diag = diag_error(sem->diagnostics, "E0321", call->expr->span, "the parts of `split` do not add up to %s",
+      Diag *diag = report(sem, "E0321", call->expr->span, "the parts of `split` do not add up to %s",
                               axis_text(sem, old));
       if (sum > 0) diag_note(diag, "they add up to %" PRId64, sum);
       axis_notes(sem, diag, call->rest_count, parts);
@@ -516,7 +516,7 @@ static Val concat_two(Call *call, Val a, const Expr *left, Val b, const Expr *ri
   bool fits = x->rank == y->rank;
   for (unsigned i = 0; fits && i < x->rank; i++) fits = i == axis || same_axis(sem, x->axes[i], y->axes[i]);
   if (!fits) {
-    Diag *diag = diag_error(sem->diagnostics, "E0321", call->expr->span,
+    Diag *diag = report(sem, "E0321", call->expr->span,
                             "`concat` needs tensors that are equal but for the joined axis");
     diag_label(diag, left->span, "%s", shape_text(sem, a.value));
     diag_label(diag, right->span, "%s", shape_text(sem, b.value));
@@ -580,7 +580,7 @@ static Val rule_max(Call *call) {
   Val x = eval(call->sem, call->frame, call->slot[0]);
   if (x.kind == VAL_ERROR) return x;
   if (x.kind == VAL_TENSOR)
-    return fail(call, "E0902", call->expr->span, "this version has no `%s` over the axes of a tensor", call->row->name);
+    return fail(call, "E0921", call->expr->span, "this version has no `%s` over the axes of a tensor", call->row->name);
   Const *args = ARENA_ARRAY(call->sem->arena, Const, call->rest_count + 1);
   args[0] = x.number;
   for (uint32_t i = 0; i < call->rest_count; i++)
@@ -614,7 +614,7 @@ static bool loss_targets(Call *call, Val logits, Val targets) {
   for (; fits && at < t->rank; at++)
     if (!same_axis(sem, x->axes[at], t->axes[at])) fits = false;
   if (fits) return true;
-  Diag *diag = diag_error(sem->diagnostics, "E0308", call->expr->span,
+  Diag *diag = report(sem, "E0308", call->expr->span,
                           "`%s` needs logits with the axes of the targets and one more", call->row->name);
   diag_label(diag, call->slot[0]->span, "%s", shape_text(sem, logits.value));
   diag_label(diag, call->slot[1]->span, "%s", shape_text(sem, targets.value));
@@ -631,7 +631,7 @@ static Val rule_xent(Call *call) {
   if (!integer_arg(call, 2, "ignore", -100, &ignore) || logits.kind == VAL_ERROR || targets.kind == VAL_ERROR)
     return val_error();
   if (ignore != -100)
-    return fail(call, "E0902", call->slot[2]->span, "this version ignores targets of -100 only, not of %" PRId64, ignore);
+    return fail(call, "E0921", call->slot[2]->span, "this version ignores targets of -100 only, not of %" PRId64, ignore);
   if (!loss_targets(call, logits, targets)) return val_error();
   Id inputs[2] = {logits.value, targets.value}, axes[MAX_RANK + 1];
   unsigned rank = value_at(sem, targets.value)->rank;
@@ -664,7 +664,7 @@ static Val rule_mse(Call *call) {
   bool fits = x->rank == y->rank;
   for (unsigned i = 0; fits && i < x->rank; i++) fits = same_axis(sem, x->axes[i], y->axes[i]);
   if (!fits) {
-    Diag *diag = diag_error(sem->diagnostics, "E0308", call->expr->span, "`mse` needs two tensors of the same shape");
+    Diag *diag = report(sem, "E0308", call->expr->span, "`mse` needs two tensors of the same shape");
     diag_label(diag, call->slot[0]->span, "%s", shape_text(sem, a.value));
     diag_label(diag, call->slot[1]->span, "%s", shape_text(sem, b.value));
     axis_notes(sem, diag, x->rank, x->axes);
@@ -678,7 +678,7 @@ static Val rule_mse(Call *call) {
 /* ---- convolutions: checked, but no back end has them yet ---- */
 
 static Val no_convolution(Call *call) {
-  return fail(call, "E0901", call->expr->span, "this version does not compile convolutions: `%s`", call->row->name);
+  return fail(call, "E0920", call->expr->span, "this version does not compile convolutions: `%s`", call->row->name);
 }
 
 static bool image(Call *call, Val x) {
@@ -804,7 +804,7 @@ static bool bind_named(Call *call, const Name *name, const Expr *value, const Sl
     call->slot[i] = value;
     return true;
   }
-  Diag *diag = diag_error(call->sem->diagnostics, "E0215", name->span, "`%s` has no argument `%s`", call->row->name,
+  Diag *diag = report(call->sem, "E0215", name->span, "`%s` has no argument `%s`", call->row->name,
                           name->text);
   Spelling spelling = spelling_of(name->text);
   for (unsigned i = 0; i < count; i++) spelling_try(&spelling, slots[i].name);

@@ -14,7 +14,7 @@ static const InitRow inits[] = {{"normal", 1}, {"uniform", 2}, {"kaiming", 1}, {
 static bool init_call(Sem *sem, Frame *frame, const Expr *expr, const InitRow *row, Init *init) {
   double x[2] = {0, 0};
   if (expr->arg_count != row->args) {
-    diag_error(sem->diagnostics, "E0215", expr->span, "`%s` takes %u argument%s, and %u %s given", row->name, row->args,
+    report(sem, "E0215", expr->span, "`%s` takes %u argument%s, and %u %s given", row->name, row->args,
                row->args == 1 ? "" : "s", expr->arg_count, expr->arg_count == 1 ? "is" : "are");
     return false;
   }
@@ -35,7 +35,7 @@ static bool init_call(Sem *sem, Frame *frame, const Expr *expr, const InitRow *r
     double bound = wrong ? 0 : sqrt(6 / (x[0] + x[1]));
     *init = (Init){INIT_UNIFORM, -bound, bound};
   }
-  if (wrong) diag_error(sem->diagnostics, "E0214", expr->span, "`%s`: %s", source_text(sem, expr->span, 60), wrong);
+  if (wrong) report(sem, "E0214", expr->span, "`%s`: %s", source_text(sem, expr->span, 60), wrong);
   return !wrong;
 }
 
@@ -46,7 +46,7 @@ static bool read_init(Sem *sem, Frame *frame, const Expr *expr, Init *init) {
     for (size_t i = 0; i < sizeof inits / sizeof *inits; i++)
       if (!strcmp(inits[i].name, expr->name.text)) return init_call(sem, frame, expr, &inits[i], init);
   if (expr->kind == EXPR_CALL && !is_const_function(expr->name.text)) {
-    Diag *diag = diag_error(sem->diagnostics, "E0204", expr->name.span, "unknown initialiser `%s`", expr->name.text);
+    Diag *diag = report(sem, "E0204", expr->name.span, "unknown initialiser `%s`", expr->name.text);
     Spelling spelling = spelling_of(expr->name.text);
     for (size_t i = 0; i < sizeof inits / sizeof *inits; i++) spelling_try(&spelling, inits[i].name);
     spelling_help(&spelling, diag);
@@ -63,16 +63,16 @@ static bool read_shape(Sem *sem, Frame *frame, const ParamDecl *decl, Param *par
   DType dtype;
   if (!type_dtype(sem, type, &dtype)) return false;
   if (dtype != DT_REAL) {
-    diag_error(sem->diagnostics, "E0309", type->dtype.span, "parameter `%s` must hold real numbers", decl->name.text);
+    report(sem, "E0309", type->dtype.span, "parameter `%s` must hold real numbers", decl->name.text);
     return false;
   }
   uint32_t run = type->leading_run ? frame->run_count : 0;
   if (type->leading_run && !frame->has_run) {
-    diag_error(sem->diagnostics, "E0314", type->span, "`..` of parameter `%s` stands for no axes here", decl->name.text);
+    report(sem, "E0314", type->span, "`..` of parameter `%s` stands for no axes here", decl->name.text);
     return false;
   }
   if (type->dim_count + run > MAX_RANK) {
-    diag_error(sem->diagnostics, "E0320", type->span, "parameter `%s` has %u axes; at most %d are possible",
+    report(sem, "E0320", type->span, "parameter `%s` has %u axes; at most %d are possible",
                decl->name.text, type->dim_count + run, MAX_RANK);
     return false;
   }
@@ -88,13 +88,13 @@ static bool check_shape(Sem *sem, const ParamDecl *decl, const Param *param) {
   for (unsigned i = 0; i < param->rank; i++) {
     const Axis *axis = &sem->graph->axes.at[param->axes[i]];
     if (param->axes[i] == sem->batch) {
-      Diag *diag = diag_error(sem->diagnostics, "E0318", decl->type->span, "%s %s has the batch axis", what,
+      Diag *diag = report(sem, "E0318", decl->type->span, "%s %s has the batch axis", what,
                               axes_text(sem->graph, param->rank, param->axes, true));
       diag_note(diag, "samples are cut into micro-batches and replicas; a parameter belongs to all of them");
       return false;
     }
     if (axis->size) continue;
-    Diag *diag = diag_error(sem->diagnostics, "E0313", param->span, "%s has no elements: %s is of size 0", what,
+    Diag *diag = report(sem, "E0313", param->span, "%s has no elements: %s is of size 0", what,
                             axis->name ? arena_printf(sem->arena, "axis `%s`", axis->name)
                                        : arena_printf(sem->arena, "axis %u", i + 1));
     diag_note(diag, "its shape is %s", axes_text(sem->graph, param->rank, param->axes, true));
@@ -109,7 +109,7 @@ static void declare_param(Sem *sem, Frame *frame, const ParamDecl *decl, bool fr
   Local *before = find_local(frame, name);
   Symbol *symbol = unit_symbol(frame->unit, name);
   if (before || (symbol && (symbol->kind == SYMBOL_CONST || symbol->kind == SYMBOL_DIM))) {
-    Diag *diag = diag_error(sem->diagnostics, "E0202", decl->name.span, "`%s` is already defined", name);
+    Diag *diag = report(sem, "E0202", decl->name.span, "`%s` is already defined", name);
     diag_label(diag, before ? before->span : symbol->span, "first defined here");
     return;
   }

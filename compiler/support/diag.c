@@ -31,8 +31,10 @@ uint32_t source_line_of(const SourceFile *file, uint32_t offset) {
   uint32_t low = 0, high = file->lines.count; /* the line is in [low, high) */
   while (high - low > 1) {
     uint32_t middle = low + (high - low) / 2;
-    if (file->lines.at[middle] <= offset) low = middle;
-    else high = middle;
+    if (file->lines.at[middle] <= offset)
+      low = middle;
+    else
+      high = middle;
   }
   return low;
 }

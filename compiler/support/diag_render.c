@@ -81,8 +81,10 @@ static void put_clean(Text *out, const char *text, unsigned indent) {
     char shown[12];
     bool escaped;
     if (*text == '\n') {
-      if (indent == 0) text_put(out, " ", 1);
-      else text_printf(out, "\n%*s", (int)indent, "");
+      if (indent == 0)
+        text_put(out, " ", 1);
+      else
+        text_printf(out, "\n%*s", (int)indent, "");
       text++, left--;
       continue;
     }
@@ -148,8 +150,10 @@ static void put_row(Renderer *to, const Row *row, uint32_t first, uint32_t last)
 /* `   | ` or `12 | ` before a row. Without trailing space when the row is empty. */
 static void put_gutter(Renderer *to, uint32_t number) {
   set_style(to, GUTTER);
-  if (number == 0) text_printf(&to->out, "%*s |", (int)to->gutter, "");
-  else text_printf(&to->out, "%*u |", (int)to->gutter, number);
+  if (number == 0)
+    text_printf(&to->out, "%*s |", (int)to->gutter, "");
+  else
+    text_printf(&to->out, "%*u |", (int)to->gutter, number);
   set_style(to, PLAIN);
 }
 
@@ -188,8 +192,10 @@ static Line draw_line(Renderer *to, const SourceFile *file, uint32_t number) {
     char shown[12];
     bool escaped = false;
     unsigned used = 1;
-    if (file->source.text[at] == '\t') memcpy(shown, "    ", TAB_WIDTH + 1);
-    else used = next_shown(file->source.text + at, line.bytes.end - at, shown, &escaped);
+    if (file->source.text[at] == '\t')
+      memcpy(shown, "    ", TAB_WIDTH + 1);
+    else
+      used = next_shown(file->source.text + at, line.bytes.end - at, shown, &escaped);
     for (unsigned i = 0; i < used; i++) vec_push(to->arena, &line.columns, column);
     column = set_text(to, &line.cells, column, shown, escaped ? ESCAPED : PLAIN);
     at += used;
@@ -347,20 +353,21 @@ static bool only_blanks_before(const Line *line, uint32_t offset) {
   return true;
 }
 
-/* A row `  ____^` for a span of several lines that begins or ends on `line`; its own bar begins below, or ends here. */
-static void put_corner(Renderer *to, const Marks *marks, const Mark *mark, const Line *line, bool begins) {
+/* True when the bar of a span was already begun by something printed above; marks begin in order and end in reverse. */
+static bool bar_runs(const Marks *marks, uint32_t other, uint32_t mark, const Line *line, bool begins) {
+  const Mark *bar = &marks->at[other];
+  if (bar->depth == 0 || line->number < bar->first_line || line->number > bar->last_line) return false;
+  if (!begins) return bar->last_line > line->number || other <= mark;
+  if (bar->first_line < line->number) return true;
+  return other != mark && (other < mark || only_blanks_before(line, bar->span.begin));
+}
+
+/* A row `  ____^` for a span of several lines that begins or ends on `line`. */
+static void put_corner(Renderer *to, const Marks *marks, uint32_t which, const Line *line, bool begins) {
+  const Mark *mark = &marks->at[which];
   Row margin = {0}, row = {0};
-  for (uint32_t i = 0; i < marks->count; i++) {
-    const Mark *other = &marks->at[i];
-    bool alive = other->first_line < line->number && line->number <= other->last_line;
-    if (other == mark) alive = !begins;
-    /* spans are finished in order of their end, started in order of their begin */
-    if (other->depth > 0 && other != mark && other->last_line == line->number && other->span.end < mark->span.end)
-      alive = false;
-    if (other->depth > 0 && other != mark && other->first_line == line->number && begins && other < mark)
-      alive = !only_blanks_before(line, other->span.begin) || line->number > other->first_line || alive;
-    if (other->depth > 0 && alive) set_cell(to, &margin, other->depth - 1, '|', other->style);
-  }
+  for (uint32_t i = 0; i < marks->count; i++)
+    if (bar_runs(marks, i, which, line, begins)) set_cell(to, &margin, marks->at[i].depth - 1, '|', marks->at[i].style);
   uint32_t column = begins ? column_of(line, mark->span.begin) : column_of(line, mark->span.end);
   if (!begins && column > 0) column--;
   if (column < line->first) column = line->first;
@@ -405,11 +412,11 @@ static void put_line(Renderer *to, const SourceFile *file, const Marks *marks, u
   for (uint32_t i = 0; i < marks->count; i++) {
     const Mark *mark = &marks->at[i];
     if (mark->depth > 0 && mark->first_line == number && !only_blanks_before(&line, mark->span.begin))
-      put_corner(to, marks, mark, &line, true);
+      put_corner(to, marks, i, &line, true);
   }
   for (uint32_t i = marks->count; i-- > 0;) {
     const Mark *mark = &marks->at[i];
-    if (mark->depth > 0 && mark->last_line == number) put_corner(to, marks, mark, &line, false);
+    if (mark->depth > 0 && mark->last_line == number) put_corner(to, marks, i, &line, false);
   }
 }
 
@@ -457,7 +464,8 @@ static Mark make_mark(const Renderer *to, Span span, const char *text, bool prim
   if (span.end > length) span.end = length;
   if (span.end < span.begin) span.end = span.begin;
   /* a span that ends with line ends is shown to end before them */
-  while (span.end > span.begin + 1 && (file->source.text[span.end - 1] == '\n' || file->source.text[span.end - 1] == '\r'))
+  while (span.end > span.begin + 1 &&
+         (file->source.text[span.end - 1] == '\n' || file->source.text[span.end - 1] == '\r'))
     span.end--;
   Mark mark = {.span = span, .text = text, .style = style, .line_mark = primary ? '^' : '-'};
   mark.first_line = source_line_of(file, span.begin);
@@ -547,11 +555,16 @@ static void put_json(Renderer *to, const char *text) {
   while (left > 0) {
     uint32_t code = 0;
     unsigned length = utf8_decode(text, left, &code);
-    if (length == 0) put(to, "\\ufffd"), length = 1;
-    else if (code == '"' || code == '\\') text_printf(&to->out, "\\%c", (int)code);
-    else if (code == '\n') put(to, "\\n");
-    else if (code < 0x10000 && unicode_is_hidden(code)) text_printf(&to->out, "\\u%04x", code);
-    else text_put(&to->out, text, length);
+    if (length == 0)
+      put(to, "\\ufffd"), length = 1;
+    else if (code == '"' || code == '\\')
+      text_printf(&to->out, "\\%c", (int)code);
+    else if (code == '\n')
+      put(to, "\\n");
+    else if (code < 0x10000 && unicode_is_hidden(code))
+      text_printf(&to->out, "\\u%04x", code);
+    else
+      text_put(&to->out, text, length);
     text += length, left -= length;
   }
   put(to, "\"");
@@ -629,9 +642,12 @@ void diag_render(const Diagnostics *all, FILE *out, DiagFormat format, bool colo
   for (uint32_t i = 0; i < all->reports.count; i++) reports[i] = (Ordered){all->reports.at[i], i};
   qsort(reports, all->reports.count, sizeof *reports, in_source_order);
   for (uint32_t i = 0; i < all->reports.count; i++) {
-    if (format == DIAG_TEXT) render_text(&to, reports[i].diag);
-    else if (format == DIAG_SHORT) render_short(&to, reports[i].diag);
-    else render_json(&to, reports[i].diag);
+    if (format == DIAG_TEXT)
+      render_text(&to, reports[i].diag);
+    else if (format == DIAG_SHORT)
+      render_short(&to, reports[i].diag);
+    else
+      render_json(&to, reports[i].diag);
   }
   if (diag_full(all) && format != DIAG_JSON) put(&to, "too many errors: stopped after 20\n");
   fwrite(to.out.at, 1, to.out.length, out);

@@ -24,8 +24,7 @@ unsigned edit_distance(const char *a, const char *b, unsigned limit) {
     for (size_t j = 1; j <= columns; j++) {
       unsigned cost = a[i - 1] == b[j - 1] ? 0 : 1;
       unsigned distance = least(least(previous[j], current[j - 1]) + 1, previous[j - 1] + cost);
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-        distance = least(distance, older[j - 2] + 1);
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) distance = least(distance, older[j - 2] + 1);
       current[j] = distance;
       best = least(best, distance);
     }

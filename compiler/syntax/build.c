@@ -132,7 +132,8 @@ StmtList add_stmt(Parser *parser, StmtList list, Stmt *stmt) {
 
 TypeExpr *build_type(Parser *parser, Name dtype, bool leading_run, ExprList dims, Span span) {
   TypeExpr *type = ARENA_NEW(parser->arena, TypeExpr);
-  *type = (TypeExpr){.span = span, .dtype = dtype, .leading_run = leading_run, .dims = dims.at, .dim_count = dims.count};
+  *type =
+      (TypeExpr){.span = span, .dtype = dtype, .leading_run = leading_run, .dims = dims.at, .dim_count = dims.count};
   return type;
 }
 

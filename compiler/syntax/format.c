@@ -92,8 +92,12 @@ static void lay_out(Formatter *to, const Pieces *pieces, uint32_t column, uint32
       put(to, piece->text);
       column += piece->width;
       break;
-    case PIECE_OPEN: vec_push(to->arena, &columns, column); break;
-    case PIECE_CLOSE: columns.count--; break;
+    case PIECE_OPEN:
+      vec_push(to->arena, &columns, column);
+      break;
+    case PIECE_CLOSE:
+      columns.count--;
+      break;
     case PIECE_BREAK:
       if (column + 1 + width_to_break(pieces, i + 1) <= WIDTH) {
         put(to, " ");
@@ -204,50 +208,87 @@ static void end_unit(Formatter *to, Span unit) {
 
 /* --- expressions --- */
 
-enum { LEVEL_PIPE = 1, LEVEL_OR, LEVEL_AND, LEVEL_COMPARE, LEVEL_SUM, LEVEL_PRODUCT, LEVEL_CONTRACT, LEVEL_UNARY, LEVEL_PRIMARY };
+enum {
+  LEVEL_PIPE = 1,
+  LEVEL_OR,
+  LEVEL_AND,
+  LEVEL_COMPARE,
+  LEVEL_SUM,
+  LEVEL_PRODUCT,
+  LEVEL_CONTRACT,
+  LEVEL_UNARY,
+  LEVEL_PRIMARY
+};
 
 static int operator_level(int op) {
   switch (op) {
-  case EXPR_OP_OR: return LEVEL_OR;
-  case EXPR_OP_AND: return LEVEL_AND;
+  case EXPR_OP_OR:
+    return LEVEL_OR;
+  case EXPR_OP_AND:
+    return LEVEL_AND;
   case '+':
-  case '-': return LEVEL_SUM;
+  case '-':
+    return LEVEL_SUM;
   case '*':
   case '/':
-  case '%': return LEVEL_PRODUCT;
-  case '@': return LEVEL_CONTRACT;
-  default: return LEVEL_COMPARE;
+  case '%':
+    return LEVEL_PRODUCT;
+  case '@':
+    return LEVEL_CONTRACT;
+  default:
+    return LEVEL_COMPARE;
   }
 }
 
 static const char *operator_text(int op) {
   switch (op) {
-  case EXPR_OP_OR: return "||";
-  case EXPR_OP_AND: return "&&";
-  case EXPR_OP_EQ: return "==";
-  case EXPR_OP_NE: return "!=";
-  case EXPR_OP_LE: return "<=";
-  case EXPR_OP_GE: return ">=";
-  case EXPR_OP_LT: return "<";
-  case EXPR_OP_GT: return ">";
-  case '+': return "+";
-  case '-': return "-";
-  case '*': return "*";
-  case '/': return "/";
-  case '%': return "%";
-  case '!': return "!";
-  default: return "@";
+  case EXPR_OP_OR:
+    return "||";
+  case EXPR_OP_AND:
+    return "&&";
+  case EXPR_OP_EQ:
+    return "==";
+  case EXPR_OP_NE:
+    return "!=";
+  case EXPR_OP_LE:
+    return "<=";
+  case EXPR_OP_GE:
+    return ">=";
+  case EXPR_OP_LT:
+    return "<";
+  case EXPR_OP_GT:
+    return ">";
+  case '+':
+    return "+";
+  case '-':
+    return "-";
+  case '*':
+    return "*";
+  case '/':
+    return "/";
+  case '%':
+    return "%";
+  case '!':
+    return "!";
+  default:
+    return "@";
   }
 }
 
 static int level_of(const Expr *expr) {
   switch (expr->kind) {
-  case EXPR_PIPE: return LEVEL_PIPE;
-  case EXPR_BINARY: return operator_level(expr->op);
-  case EXPR_UNARY: return LEVEL_UNARY;
-  case EXPR_INT: return expr->integer < 0 ? LEVEL_UNARY : LEVEL_PRIMARY;
-  case EXPR_REAL: return expr->real < 0 ? LEVEL_UNARY : LEVEL_PRIMARY;
-  default: return LEVEL_PRIMARY;
+  case EXPR_PIPE:
+    return LEVEL_PIPE;
+  case EXPR_BINARY:
+    return operator_level(expr->op);
+  case EXPR_UNARY:
+    return LEVEL_UNARY;
+  case EXPR_INT:
+    return expr->integer < 0 ? LEVEL_UNARY : LEVEL_PRIMARY;
+  case EXPR_REAL:
+    return expr->real < 0 ? LEVEL_UNARY : LEVEL_PRIMARY;
+  default:
+    return LEVEL_PRIMARY;
   }
 }
 
@@ -257,8 +298,10 @@ static const char *quoted(Formatter *to, const char *text) {
   for (; *text != '\0'; text++) {
     static const char plain[] = "\n\r\t\\\"", letters[] = "nrt\\\"";
     const char *found = strchr(plain, *text);
-    if (found != NULL) text_printf(&out, "\\%c", letters[found - plain]);
-    else text_put(&out, text, 1);
+    if (found != NULL)
+      text_printf(&out, "\\%c", letters[found - plain]);
+    else
+      text_put(&out, text, 1);
   }
   text_put(&out, "\"", 1);
   return out.at;
@@ -298,8 +341,10 @@ static void add_args(Formatter *to, Pieces *pieces, const Expr *expr) {
 /* Left to right; operands that bind tighter are groups of their own, so that a long line breaks between them. */
 static void add_binary(Formatter *to, Pieces *pieces, const Expr *expr, int level) {
   int left = level == LEVEL_COMPARE ? level + 1 : level;
-  if (level_of(expr->args[0]) == level && expr->args[0]->parens == 0) add_expr(to, pieces, expr->args[0], left);
-  else add_group(to, pieces, expr->args[0], left);
+  if (level_of(expr->args[0]) == level && expr->args[0]->parens == 0)
+    add_expr(to, pieces, expr->args[0], left);
+  else
+    add_group(to, pieces, expr->args[0], left);
   add_kind(to, pieces, PIECE_BREAK);
   add(to, pieces, expr->kind == EXPR_PIPE ? "|>" : operator_text(expr->op));
   add(to, pieces, " ");
@@ -311,21 +356,33 @@ static void add_bare(Formatter *to, Pieces *pieces, const Expr *expr) {
   case EXPR_INT:
     add(to, pieces, expr->string != NULL ? expr->string : arena_printf(to->arena, "%lld", (long long)expr->integer));
     break;
-  case EXPR_REAL: add(to, pieces, expr->string != NULL ? expr->string : real_text(to, expr->real)); break;
-  case EXPR_STRING: add(to, pieces, quoted(to, expr->string)); break;
-  case EXPR_NAME: add(to, pieces, expr->name.text); break;
-  case EXPR_STAR: add(to, pieces, "*"); break;
+  case EXPR_REAL:
+    add(to, pieces, expr->string != NULL ? expr->string : real_text(to, expr->real));
+    break;
+  case EXPR_STRING:
+    add(to, pieces, quoted(to, expr->string));
+    break;
+  case EXPR_NAME:
+    add(to, pieces, expr->name.text);
+    break;
+  case EXPR_STAR:
+    add(to, pieces, "*");
+    break;
   case EXPR_UNARY:
     add(to, pieces, operator_text(expr->op));
     add_expr(to, pieces, expr->args[0], LEVEL_UNARY);
     break;
   case EXPR_BINARY:
-  case EXPR_PIPE: add_binary(to, pieces, expr, level_of(expr)); break;
+  case EXPR_PIPE:
+    add_binary(to, pieces, expr, level_of(expr));
+    break;
   case EXPR_CALL:
     add(to, pieces, expr->name.text);
     add_args(to, pieces, expr);
     break;
-  case EXPR_TUPLE: add_args(to, pieces, expr); break;
+  case EXPR_TUPLE:
+    add_args(to, pieces, expr);
+    break;
   case EXPR_ERROR:
     if (is_here(to, expr->span))
       add(to, pieces, arena_strndup(to->arena, to->text + expr->span.begin, expr->span.end - expr->span.begin));
@@ -417,7 +474,8 @@ static Pieces flatten(Formatter *to, const List *list) {
   }
   add_kind(to, &all, PIECE_CLOSE);
   append(to, &all, &list->tail);
-  if (list->close != NULL) add(to, &all, list->elements.count == 0 ? list->close : arena_printf(to->arena, " %s", list->close));
+  if (list->close != NULL)
+    add(to, &all, list->elements.count == 0 ? list->close : arena_printf(to->arena, " %s", list->close));
   return all;
 }
 
@@ -442,8 +500,10 @@ static void put_commented_list(Formatter *to, const List *list, uint32_t indent)
   for (uint32_t i = 0; i < count; i++) {
     const Element *element = &list->elements.at[i];
     Pieces pieces = element->pieces;
-    if (i + 1 == count) append(to, &pieces, &list->tail);
-    else add(to, &pieces, list->separator);
+    if (i + 1 == count)
+      append(to, &pieces, &list->tail);
+    else
+      add(to, &pieces, list->separator);
     if (i > 0) {
       put_before(to, element->span, column);
       put_indent(to, column);
@@ -650,8 +710,10 @@ static void put_stmt(Formatter *to, const Stmt *stmt, uint32_t indent) {
 static List binding_list(Formatter *to, const Item *item) {
   bool section = item->kind == ITEM_SECTION;
   List list = {.separator = section ? ";" : ",", .span = item->span, .close = section ? ">" : NULL};
-  if (section) add(to, &list.head, arena_printf(to->arena, "%s < ", item->name.text));
-  else add(to, &list.head, item->kind == ITEM_DIM ? "dim " : item->config ? "config const " : "const ");
+  if (section)
+    add(to, &list.head, arena_printf(to->arena, "%s < ", item->name.text));
+  else
+    add(to, &list.head, item->kind == ITEM_DIM ? "dim " : item->config ? "config const " : "const ");
   for (uint32_t i = 0; i < item->binding_count; i++)
     add_element(to, &list, item->bindings[i].name, NULL, section ? "=" : " = ", item->bindings[i].value,
                 section ? LEVEL_SUM : LEVEL_PIPE);
@@ -718,7 +780,9 @@ static void put_item(Formatter *to, const Item *item) {
     break;
   }
   case ITEM_BLOCK:
-  case ITEM_MODEL: put_computation(to, item); break;
+  case ITEM_MODEL:
+    put_computation(to, item);
+    break;
   }
   end_unit(to, item->span);
 }

@@ -79,8 +79,7 @@ Expr *literal_number(Parser *parser, const char *text, size_t length, Span span)
     if (point != NULL) shift -= (long)(mantissa - 1 - (size_t)(point - text));
     bool large;
     if (exact_integer(digits, count, shift, suffix.bits, &expr->integer, &large)) return expr;
-    if (large && mark == NULL)
-      return out_of_range(parser, text, span, "the largest integer is 9223372036854775807");
+    if (large && mark == NULL) return out_of_range(parser, text, span, "the largest integer is 9223372036854775807");
   }
   expr->kind = EXPR_REAL;
   char *decimal = arena_printf(parser->arena, "%.*se%ld", (int)mantissa, text, exponent + 3 * suffix.thousands);

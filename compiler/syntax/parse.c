@@ -102,7 +102,8 @@ static bool check_text(Parser *parser) {
     return false;
   }
   if (nul.count > 0) {
-    Diag *diag = diag_error(parser->all, "E0101", (Span){parser->file, nul.first, nul.first_end}, "NUL byte in the source");
+    Diag *diag =
+        diag_error(parser->all, "E0101", (Span){parser->file, nul.first, nul.first_end}, "NUL byte in the source");
     note_more(diag, &nul);
   }
   if (invalid.count > 0) {

@@ -60,20 +60,20 @@ typedef struct Parser {
   uint32_t file;
   const char *text;
   uint32_t length;
-  void *scanner;   /* flex */
-  uint32_t offset; /* lexer: of the next token */
-  bool any_token;  /* lexer: `pd` is a keyword only as the first token */
-  bool ended;      /* lexer: the end was read */
-  bool stopped;    /* after an error beyond which nothing is read or reported */
-  bool too_deep;   /* an expression was reported as nested too deeply */
+  void *scanner;                    /* flex */
+  uint32_t offset;                  /* lexer: of the next token */
+  bool any_token;                   /* lexer: `pd` is a keyword only as the first token */
+  bool ended;                       /* lexer: the end was read */
+  bool stopped;                     /* after an error beyond which nothing is read or reported */
+  bool too_deep;                    /* an expression was reported as nested too deeply */
   Token current, previous, earlier; /* the last three handed to the grammar; the current one is its lookahead */
-  VEC(Token) ahead;        /* read or made up, not yet handed out: [ahead_first, count) */
+  VEC(Token) ahead;                 /* read or made up, not yet handed out: [ahead_first, count) */
   uint32_t ahead_first;
   Token open[BRACKETS_DEEPEST]; /* `(`, `[` and `{` not yet closed */
   uint32_t open_count;
-  uint32_t open_before; /* open_count without the current token */
+  uint32_t open_before;     /* open_count without the current token */
   uint32_t stuck, stuck_at; /* errors in a row at one place */
-  Name section; /* the section being read, and its `<` */
+  Name section;             /* the section being read, and its `<` */
   Span section_open;
 } Parser;
 
@@ -95,8 +95,8 @@ Expr *literal_string(Parser *parser, const char *text, size_t length, Span span)
 
 /* parse.c */
 int token_next(SyntaxValue *value, Span *span, Parser *parser);
-const Token *token_peek(Parser *parser, uint32_t distance); /* 0: the one after the current */
-Token token_take(Parser *parser);                           /* like token_next, not handed to the grammar */
+const Token *token_peek(Parser *parser, uint32_t distance);            /* 0: the one after the current */
+Token token_take(Parser *parser);                                      /* like token_next, not handed to the grammar */
 void token_queue(Parser *parser, const Token *tokens, uint32_t count); /* before what is ahead */
 
 /* recover.c: reports the error at parser->current unless it follows from an earlier one, and queues what makes the

@@ -22,57 +22,107 @@ typedef struct Situation {
 
 static const char *code_spelling(int kind) {
   switch (kind) {
-  case 0: return "the end of the file";
+  case 0:
+    return "the end of the file";
   case T_NAME:
-  case T_DOTTED: return "a name";
-  case T_WORD: return "a word";
-  case T_NUMBER: return "a number";
-  case T_STRING: return "a string";
-  case T_PD: return "`pd`";
-  case T_IMPORT: return "`import`";
-  case T_AS: return "`as`";
-  case T_CONST: return "`const`";
-  case T_CONFIG: return "`config`";
-  case T_DIM: return "`dim`";
-  case T_BLOCK: return "`block`";
-  case T_MODEL: return "`model`";
-  case T_PARAM: return "`param`";
-  case T_FROZEN: return "`frozen`";
-  case T_REPEAT: return "`repeat`";
-  case T_IF: return "`if`";
-  case T_ELSE: return "`else`";
-  case T_RETURN: return "`return`";
-  case T_LOSS: return "`loss`";
-  case T_METRIC: return "`metric`";
-  case T_ARROW: return "`->`";
-  case T_PIPE: return "`|>`";
-  case T_DOTS: return "`..`";
-  case T_EQ: return "`==`";
-  case T_NE: return "`!=`";
-  case T_LE: return "`<=`";
-  case T_GE: return "`>=`";
-  case T_AND: return "`&&`";
-  case T_OR: return "`||`";
-  case '(': return "`(`";
-  case ')': return "`)`";
-  case '[': return "`[`";
-  case ']': return "`]`";
-  case '{': return "`{`";
-  case '}': return "`}`";
-  case '<': return "`<`";
-  case '>': return "`>`";
-  case ',': return "`,`";
-  case ';': return "`;`";
-  case ':': return "`:`";
-  case '=': return "`=`";
-  case '!': return "`!`";
-  case '+': return "`+`";
-  case '-': return "`-`";
-  case '*': return "`*`";
-  case '/': return "`/`";
-  case '%': return "`%`";
-  case '@': return "`@`";
-  default: return "?";
+  case T_DOTTED:
+    return "a name";
+  case T_WORD:
+    return "a word";
+  case T_NUMBER:
+    return "a number";
+  case T_STRING:
+    return "a string";
+  case T_PD:
+    return "`pd`";
+  case T_IMPORT:
+    return "`import`";
+  case T_AS:
+    return "`as`";
+  case T_CONST:
+    return "`const`";
+  case T_CONFIG:
+    return "`config`";
+  case T_DIM:
+    return "`dim`";
+  case T_BLOCK:
+    return "`block`";
+  case T_MODEL:
+    return "`model`";
+  case T_PARAM:
+    return "`param`";
+  case T_FROZEN:
+    return "`frozen`";
+  case T_REPEAT:
+    return "`repeat`";
+  case T_IF:
+    return "`if`";
+  case T_ELSE:
+    return "`else`";
+  case T_RETURN:
+    return "`return`";
+  case T_LOSS:
+    return "`loss`";
+  case T_METRIC:
+    return "`metric`";
+  case T_ARROW:
+    return "`->`";
+  case T_PIPE:
+    return "`|>`";
+  case T_DOTS:
+    return "`..`";
+  case T_EQ:
+    return "`==`";
+  case T_NE:
+    return "`!=`";
+  case T_LE:
+    return "`<=`";
+  case T_GE:
+    return "`>=`";
+  case T_AND:
+    return "`&&`";
+  case T_OR:
+    return "`||`";
+  case '(':
+    return "`(`";
+  case ')':
+    return "`)`";
+  case '[':
+    return "`[`";
+  case ']':
+    return "`]`";
+  case '{':
+    return "`{`";
+  case '}':
+    return "`}`";
+  case '<':
+    return "`<`";
+  case '>':
+    return "`>`";
+  case ',':
+    return "`,`";
+  case ';':
+    return "`;`";
+  case ':':
+    return "`:`";
+  case '=':
+    return "`=`";
+  case '!':
+    return "`!`";
+  case '+':
+    return "`+`";
+  case '-':
+    return "`-`";
+  case '*':
+    return "`*`";
+  case '/':
+    return "`/`";
+  case '%':
+    return "`%`";
+  case '@':
+    return "`@`";
+  default:
+    return "?";
   }
 }
 
@@ -231,8 +281,8 @@ static void skip_header(const Situation *at, Token token) {
 static void skip_item(const Situation *at, Token token) {
   /* indented statements outside of a block: most likely a `}` too many before them; all of them are one mistake */
   bool assigns = token.kind == '=' && at->before.kind == T_NAME;
-  bool statements = (begins_statement(token.kind) && !in_first_column(at, &token)) ||
-                    (assigns && !in_first_column(at, &at->before));
+  bool statements =
+      (begins_statement(token.kind) && !in_first_column(at, &token)) || (assigns && !in_first_column(at, &at->before));
   for (bool first = true;; token = token_take(at->parser), first = false) {
     if (token.kind == '{') {
       skip_braces(at);
@@ -250,10 +300,18 @@ static void skip_item(const Situation *at, Token token) {
 
 static void skip_from(const Situation *at, Token token) {
   switch (at->site) {
-  case SITE_STATEMENT: skip_statement(at, token); break;
-  case SITE_SECTION: skip_key(at, token); break;
-  case SITE_HEADER: skip_header(at, token); break;
-  case SITE_ITEM: skip_item(at, token); break;
+  case SITE_STATEMENT:
+    skip_statement(at, token);
+    break;
+  case SITE_SECTION:
+    skip_key(at, token);
+    break;
+  case SITE_HEADER:
+    skip_header(at, token);
+    break;
+  case SITE_ITEM:
+    skip_item(at, token);
+    break;
   }
 }
 
@@ -380,8 +438,10 @@ static bool missing_semicolon(const Situation *at) {
                           token_spelling(at->parser, &at->before));
   diag_primary(diag, "%s", comma ? "write `;` instead of `,`" : "add `;` here");
   if (at->site == SITE_SECTION) diag_note(diag, "each key of a section ends with `;`, the last one too");
-  if (comma) go_on(at, NULL, 0);
-  else go_on_here(at);
+  if (comma)
+    go_on(at, NULL, 0);
+  else
+    go_on_here(at);
   return true;
 }
 
@@ -390,10 +450,12 @@ static bool unclosed_section(const Situation *at) {
   bool next_section = at->found.kind == '<' && at->before.kind == T_NAME && expects(at, '=');
   if (!next_section && !begins_item(at->found.kind)) return false;
   const Token *last = next_section ? &at->parser->earlier : &at->before;
-  report_unclosed(at, at->parser->section_open, arena_printf(at->parser->arena, "section `%s`", at->parser->section.text),
-                  '>', gap_after(last));
-  if (next_section) go_on(at, (Token[]){made_up(at, '>'), at->before, at->found}, 3);
-  else go_on(at, (Token[]){made_up(at, '>'), at->found}, 2);
+  report_unclosed(at, at->parser->section_open,
+                  arena_printf(at->parser->arena, "section `%s`", at->parser->section.text), '>', gap_after(last));
+  if (next_section)
+    go_on(at, (Token[]){made_up(at, '>'), at->before, at->found}, 3);
+  else
+    go_on(at, (Token[]){made_up(at, '>'), at->found}, 2);
   return true;
 }
 
@@ -457,10 +519,13 @@ static bool unbalanced(const Situation *at) {
   bool new_statement = first_on_line(at, &at->found) &&
                        (begins_statement(kind) || begins_item(kind) ||
                         (kind == T_NAME && at->site == SITE_STATEMENT && token_peek(at->parser, 0)->kind == '='));
-  if (!in_list || !(closes || kind == ';' || kind == '{' || kind == '>' || kind == T_ARROW || new_statement)) return false;
+  if (!in_list || !(closes || kind == ';' || kind == '{' || kind == '>' || kind == T_ARROW || new_statement))
+    return false;
   report_unclosed(at, open->span, code_spelling(open->kind), closer_of(open->kind), gap_after(&at->before));
-  if (new_statement && at->site != SITE_HEADER) go_on_here(at);
-  else skip_from(at, at->found);
+  if (new_statement && at->site != SITE_HEADER)
+    go_on_here(at);
+  else
+    skip_from(at, at->found);
   return true;
 }
 
@@ -483,8 +548,10 @@ static bool missing_opener(const Situation *at) {
   Diag *diag = diag_error(at->parser->all, "E0111", gap_after(&at->before), "expected %s after %s",
                           section ? "`<`" : "`{`", token_spelling(at->parser, &at->before));
   diag_primary(diag, "add %s here", section ? "`<`" : "`{`");
-  if (section) go_on(at, (Token[]){at->before, made_up(at, '<'), at->found}, 3);
-  else go_on(at, (Token[]){made_up(at, '{'), at->found}, 2);
+  if (section)
+    go_on(at, (Token[]){at->before, made_up(at, '<'), at->found}, 3);
+  else
+    go_on(at, (Token[]){made_up(at, '{'), at->found}, 2);
   return true;
 }
 
@@ -502,7 +569,7 @@ static void choose(Choices *choices, const char *text) {
 /* What could follow, in the user's words: whole classes of tokens are one choice. */
 static Choices choices_of(const Situation *at) {
   static const int brackets[] = {';', ',', ')', ']', '}', '>', '{', '(', '[', '<', '=', ':', T_ARROW, T_DOTS};
-  static const int words[] = {T_STRING, T_NUMBER, T_AS,     T_PARAM,  T_CONST, T_IF,   T_ELSE, T_BLOCK,
+  static const int words[] = {T_STRING, T_NUMBER, T_AS,     T_PARAM,  T_CONST, T_IF,     T_ELSE, T_BLOCK,
                               T_MODEL,  T_DIM,    T_IMPORT, T_CONFIG, T_PD,    T_FROZEN, 0};
   Choices choices = {0};
   if (expects(at, T_IMPORT)) { /* the list of items */
@@ -516,9 +583,12 @@ static Choices choices_of(const Situation *at) {
   bool statement = expects(at, T_RETURN);
   bool operators = expects(at, T_PIPE) || expects(at, '+') || expects(at, T_AND);
   bool few_operators = operators && !expects(at, '+') && !expects(at, T_AND);
-  if (statement) choose(&choices, "a statement");
-  else if (expression) choose(&choices, "an expression");
-  else if (expects(at, T_NAME)) choose(&choices, at->site == SITE_SECTION && expects(at, T_DOTTED) ? "a key" : "a name");
+  if (statement)
+    choose(&choices, "a statement");
+  else if (expression)
+    choose(&choices, "an expression");
+  else if (expects(at, T_NAME))
+    choose(&choices, at->site == SITE_SECTION && expects(at, T_DOTTED) ? "a key" : "a name");
   for (size_t i = 0; i < sizeof brackets / sizeof *brackets; i++) {
     int kind = brackets[i];
     if (!expects(at, kind)) continue;
@@ -526,8 +596,10 @@ static Choices choices_of(const Situation *at) {
     if (is_comparison(kind) && expects(at, T_EQ)) continue;
     choose(&choices, code_spelling(kind));
   }
-  if (few_operators) choose(&choices, "`|>`");
-  else if (operators) choose(&choices, "an operator");
+  if (few_operators)
+    choose(&choices, "`|>`");
+  else if (operators)
+    choose(&choices, "an operator");
   for (size_t i = 0; i < sizeof words / sizeof *words && !statement; i++)
     if (expects(at, words[i]) && !expression) choose(&choices, code_spelling(words[i]));
   return choices;
@@ -573,9 +645,9 @@ static bool anything(const Situation *at) {
 
 void recover(Parser *parser, const SyntaxError *error) {
   static bool (*const rules[])(const Situation *) = {
-      reported_by_lexer, at_end,         keyword_as_name, dotted_as_name, comparison_in_value,
-      chained_comparison, unclosed_section, unclosed_body, missing_semicolon, item_in_body,
-      unbalanced,        late_edition,   missing_opener,  anything};
+      reported_by_lexer,  at_end,           keyword_as_name, dotted_as_name,    comparison_in_value,
+      chained_comparison, unclosed_section, unclosed_body,   missing_semicolon, item_in_body,
+      unbalanced,         late_edition,     missing_opener,  anything};
   if (parser->stopped) return;
   parser->open_count = parser->open_before; /* the found token is not accepted yet */
   Situation at = {parser, error->site, error->expected, error->expected_count, parser->current, parser->previous};

@@ -168,39 +168,41 @@ static int64_t host_seen(int64_t i, int64_t s, int64_t t, bool causal) {
   return causal ? host_min(t, host_max(0, i + 1 + t - s)) : t;
 }
 
-/* 16 blocks of the stream (key, hi) from `block` on, 64 words: pd_philox_block with the lanes inside the rounds, the form
+#define PD_BLOCKS 32
+
+/* PD_BLOCKS blocks of the stream (key, hi) from `block` on: pd_philox_block with the lanes inside the rounds, the form
  * that vectorises. */
-static void host_blocks(uint64_t key, uint64_t hi, uint64_t block, uint32_t out[64]) {
-  uint32_t c0[16], c1[16], c2[16], c3[16], k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
-  for (int j = 0; j < 16; j++) {
+static void host_blocks(uint64_t key, uint64_t hi, uint64_t block, uint32_t *out) {
+  uint32_t c0[PD_BLOCKS], c1[PD_BLOCKS], c2[PD_BLOCKS], c3[PD_BLOCKS], k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
+  for (int j = 0; j < PD_BLOCKS; j++) {
     c0[j] = (uint32_t)(block + (uint64_t)j);
     c1[j] = (uint32_t)((block + (uint64_t)j) >> 32);
     c2[j] = (uint32_t)hi;
     c3[j] = (uint32_t)(hi >> 32);
   }
   for (int round = 0; round < 10; round++) {
-    for (int j = 0; j < 16; j++) {
+#pragma omp simd
+    for (int j = 0; j < PD_BLOCKS; j++) {
       const uint64_t p0 = (uint64_t)UINT32_C(0xD2511F53) * c0[j], p1 = (uint64_t)UINT32_C(0xCD9E8D57) * c2[j];
-      c0[j] = (uint32_t)(p1 >> 32) ^ c1[j] ^ k0;
-      c2[j] = (uint32_t)(p0 >> 32) ^ c3[j] ^ k1;
-      c1[j] = (uint32_t)p1;
-      c3[j] = (uint32_t)p0;
+      const uint32_t next0 = (uint32_t)(p1 >> 32) ^ c1[j] ^ k0, next2 = (uint32_t)(p0 >> 32) ^ c3[j] ^ k1;
+      c0[j] = next0, c1[j] = (uint32_t)p1, c2[j] = next2, c3[j] = (uint32_t)p0;
     }
     k0 += UINT32_C(0x9E3779B9);
     k1 += UINT32_C(0xBB67AE85);
   }
-  for (int j = 0; j < 16; j++) {
+  for (int j = 0; j < PD_BLOCKS; j++) {
     out[4 * j] = c0[j], out[4 * j + 1] = c1[j], out[4 * j + 2] = c2[j], out[4 * j + 3] = c3[j];
   }
 }
 
 /* Words first .. first + count - 1 of the stream (key, hi). */
 static void host_words(uint64_t key, uint64_t hi, uint64_t first, int64_t count, uint32_t *out) {
-  for (int64_t i = 0; i < count;) {
+  int64_t i = 0;
+  while (i < count) {
     const uint64_t word = first + (uint64_t)i;
-    if (word % 4 == 0 && count - i >= 64) {
+    if (word % 4 == 0 && count - i >= 4 * PD_BLOCKS) {
       host_blocks(key, hi, word / 4, out + i);
-      i += 64;
+      i += 4 * PD_BLOCKS;
     } else {
       uint32_t w[4];
       pd_philox_block(key, word / 4, hi, w);

@@ -229,7 +229,7 @@ Test(partition, many_uneven_units) {
     cr_assert_leq(cost, largest);
   }
   cr_assert_eq(sum, total);
-  cr_assert_lt(second, (total - largest) / 63 + 2000); /* the rest is as even as single units let it be */
+  cr_assert_lt(second, (total - largest) / 63 * 21 / 20); /* 63 runs on two sides cannot all be equal, but nearly */
   arena_free(arena);
 }
 
@@ -404,7 +404,7 @@ Test(closed_forms, zb_h1) {
         double sigma, wanted = (pp - 1) * larger(larger(c.f, c.i), c.f + c.i - c.w);
         int64_t peak;
         SAME(beta_of(name, pp, v, m, c, &sigma, &peak), wanted);
-        SAME(sigma, wanted);
+        if (m >= 2 * pp) SAME(sigma, (pp - 1) * larger(c.i, c.f + c.i - c.w));
         SAME(peak, pp);
       }
 }
@@ -450,7 +450,7 @@ Test(closed_forms, zb_v) {
       double sigma;
       int64_t peak;
       double beta = beta_of(name, pp, v, m, c, &sigma, &peak);
-      if (m >= 2 * pp - 2) SAME(beta, pp - 1);
+      if (m >= 2 * pp - 1 || (m == 2 * pp - 2 && pp > 2)) SAME(beta, pp - 1);
       if (m >= 2 * pp - 1) SAME(sigma, 0);
       SAME(peak, 2 * m < 2 * pp ? 2 * m : 2 * pp);
     }
@@ -592,33 +592,30 @@ Test(messages, every_schedule_is_certified_for_every_m, .timeout = 120) {
         for (int64_t m = 1; m <= 3 * pp + 2; m++) check_request(*name, pp, chunks, m);
 }
 
-Test(messages, two_ranks_with_two_chunks_read_as_expected) {
-  Arena *arena = arena_new();
-  static const char *const wanted[] = {
-      "0F0 0SEND_F0 0F1 0SEND_F1 1RECV_B0 0B0", /* of 1f1b below, as far as the first backward */
-      "1RECV_F0 1F0 1B0 1SEND_B0",
-  };
-  pd_pipeline pipeline = make_with_messages(arena, kind_named("1f1b"), 2, 1, 4, true);
-  for (int rank = 0; rank < 2; rank++) {
-    Text text = {.arena = arena};
-    const pd_action_list *list = &pipeline.ranks[rank];
-    for (int64_t i = 0; i < list->count; i++) {
-      char name[48];
-      pd_action_text(list->at[i], name);
-      text_printf(&text, "%s%s", i ? " " : "", name);
-    }
-    cr_log_info("%s", text.at);
-    pd_action last = list->at[list->count - 1];
-    cr_assert_eq(last.kind, PD_REDUCE_GRAD);
-    cr_assert_not_null(strstr(text.at, rank == 0 ? "0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0" : wanted[1]), "%s", text.at);
+static const char *line_of(Arena *arena, const pd_action_list *list) {
+  Text text = {.arena = arena};
+  for (int64_t i = 0; i < list->count; i++) {
+    char name[48];
+    pd_action_text(list->at[i], name);
+    text_printf(&text, "%s%s", i ? " " : "", name);
   }
+  return text.at;
+}
+
+Test(messages, lists_of_two_ranks) {
+  Arena *arena = arena_new();
+  pd_pipeline pipeline = make_with_messages(arena, kind_named("1f1b"), 2, 1, 3, true);
+  cr_assert_str_eq(line_of(arena, &pipeline.ranks[0]),
+                   "0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0F2 0SEND_F2 0RECV_B1 0B1 0RECV_B2 0B2 0REDUCE_GRAD");
+  cr_assert_str_eq(line_of(arena, &pipeline.ranks[1]),
+                   "1RECV_F0 1F0 1B0 1RECV_F1 1SEND_B0 1F1 1B1 1RECV_F2 1SEND_B1 1F2 1B2 1SEND_B2 1REDUCE_GRAD");
   arena_free(arena);
 }
 
 /* A message waits in its sender rather than in the receiver's memory, where that costs no time. */
 Test(messages, received_tensors_do_not_raise_the_peak) {
   Arena *arena = arena_new();
-  static const char *const names[] = {"gpipe", "1f1b", "eager-1f1b", "zb-h1"};
+  static const char *const names[] = {"gpipe", "1f1b", "zb-h1"};
   for (size_t k = 0; k < sizeof names / sizeof names[0]; k++)
     for (int pp = 2; pp <= 8; pp++) {
       pd_pipeline bare = make(arena, kind_named(names[k]), pp, 1, 3 * pp);
@@ -683,19 +680,23 @@ Test(certify, three_kinds_of_sends_differ) {
 /* The order of a deadlock that PyTorch users met: two chunks a rank on two ranks. */
 Test(certify, finds_a_deadlock_of_two_neighbours) {
   Arena *arena = arena_new();
-  static const char *const lines[] = {
-      "0F0 0SEND_F0 0F1 0SEND_F1 2RECV_F0 2F0 2SEND_F0 2RECV_F1 2F1 2SEND_F1 0F2 0SEND_F2 2RECV_B0 2B0 2SEND_B0 2RECV_B1 "
-      "2B1 2SEND_B1 2RECV_F2 2F2 2SEND_F2 0RECV_B0 0B0 0RECV_B1 0B1 2RECV_B2 2B2 2SEND_B2 0RECV_B2 0B2",
-      "1RECV_F0 1F0 1SEND_F0 1RECV_F1 1F1 1SEND_F1 3RECV_F0 3F0 3B0 3RECV_F1 3SEND_B0 1RECV_F2 3F1 3B1 3SEND_B1 1F2 1SEND_F2 "
-      "1RECV_B0 1B0 1SEND_B0 1RECV_B1 1B1 1SEND_B1 3RECV_F2 3F2 3B2 3SEND_B2 1RECV_B2 1B2 1SEND_B2"};
+  static const char *const rank0 =
+      "0F0 0SEND_F0 0F1 0SEND_F1 2RECV_F0 2F0 2SEND_F0 2RECV_F1 2F1 2SEND_F1 0F2 0SEND_F2 2RECV_B0 2B0 2RECV_B1 2SEND_B0 "
+      "2B1 2RECV_F2 2SEND_B1 2F2 0RECV_B0 2SEND_F2 0B0 0RECV_B1 0B1 2RECV_B2 2B2 2SEND_B2 0RECV_B2 0B2";
+  static const char *const rank1 = /* where 1RECV_F2 stands decides */
+      "1RECV_F0 1F0 1RECV_F1 1SEND_F0 1F1 3RECV_F0 1SEND_F1 3F0 3B0 3RECV_F1 %s 3SEND_B0 3F1 3B1 %s 3SEND_B1 1RECV_B0 1F2 "
+      "1SEND_F2 1RECV_B1 1B0 1SEND_B0 3RECV_F2 1B1 1SEND_B1 3F2 3B2 3SEND_B2 1RECV_B2 1B2 1SEND_B2";
   static const int rank_of[] = {0, 1, 0, 1};
-  pd_pipeline pipeline = by_hand(arena, 3, lines, 2);
-  pipeline.chunk_count = 4;
-  pipeline.rank_of = rank_of;
-  Certificate c = schedule_certify(arena, &pipeline);
-  cr_assert(c.complete && c.ordered && c.matched, "%s", c.why);
-  cr_assert(c.acyclic_buffered && !c.acyclic_rendezvous);
-  cr_assert(strstr(c.why, "0SEND_F2 on rank 0") != NULL || strstr(c.why, "2RECV_B0 on rank 0") != NULL, "%s", c.why);
+  for (int late = 0; late < 2; late++) {
+    const char *lines[] = {rank0, arena_printf(arena, rank1, late ? "" : "1RECV_F2", late ? "1RECV_F2" : "")};
+    pd_pipeline pipeline = by_hand(arena, 3, lines, 2);
+    pipeline.chunk_count = 4;
+    pipeline.rank_of = rank_of;
+    Certificate c = schedule_certify(arena, &pipeline);
+    cr_assert(c.complete && c.ordered && c.matched && c.acyclic_buffered, "%s", c.why);
+    cr_assert_eq(c.acyclic_rendezvous, !late, "%s", c.why);
+    if (late) cr_assert(strstr(c.why, "1RECV_F2 on rank 1") && strstr(c.why, "2RECV_B0 on rank 0"), "%s", c.why);
+  }
   arena_free(arena);
 }
 

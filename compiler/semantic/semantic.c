@@ -1,0 +1,84 @@
+/* The page of this pass: files, names, constants, sections, layout, then the model, its segments, and what the sections
+ * say about it. Every step reports what it finds and goes on; later steps are silent about earlier errors. */
+#include <string.h>
+
+#include "semantic/internal.h"
+
+static Sem *new_sem(const SemanticInput *input, Semantic *out) {
+  Sem *sem = ARENA_NEW(input->arena, Sem);
+  *sem = (Sem){.input = input,
+               .arena = input->arena,
+               .names = input->names,
+               .diagnostics = input->diagnostics,
+               .out = out,
+               .current = NO_ID,
+               .loop = NO_ID,
+               .batch = NO_ID};
+  *out = (Semantic){0};
+  Graph *graph = sem->graph = ARENA_NEW(input->arena, Graph);
+  *graph = (Graph){.arena = input->arena, .names = input->names, .batch = NO_ID, .loss = NO_ID, .loss_span = NO_SPAN};
+  sem->error_axis = NO_ID;
+  sem->error_axis = anonymous_axis(sem, 1, NULL, NO_SPAN);
+  return sem;
+}
+
+/* The model to compile: the only one, or the one that --model names. */
+static bool choose_model(Sem *sem) {
+  const Symbol *first = NULL;
+  unsigned count = 0;
+  Spelling spelling = spelling_of(sem->input->model ? sem->input->model : "");
+  Text list = {.arena = sem->arena};
+  for (uint32_t i = 0; i < sem->root->order.count; i++) {
+    const Symbol *symbol = sem->root->order.at[i];
+    if (symbol->kind != SYMBOL_MODEL) continue;
+    text_printf(&list, "%s%s", count ? ", " : "", symbol->name);
+    if (!count++) first = symbol;
+    if (!sem->input->model) continue;
+    spelling_try(&spelling, symbol->name);
+    if (!strcmp(symbol->name, sem->input->model)) sem->model = symbol;
+  }
+  Span start = {sem->root->module->file, 0, 0};
+  if (!sem->input->model && count == 1) sem->model = first;
+  if (sem->model) return true;
+  if (!count) {
+    report(sem, "E0218", start, "the program has no model");
+  } else if (sem->input->model) {
+    Diag *diag = report(sem, "E0218", first->span, "there is no model `%s`", sem->input->model);
+    spelling_help(&spelling, diag);
+    diag_note(diag, "models: %s", list.at);
+  } else {
+    Diag *diag = report(sem, "E0218", first->span, "the program has %u models: %s", count, list.at);
+    diag_help(diag, "choose one: --model=%s", first->name);
+  }
+  return false;
+}
+
+static void prepare(Sem *sem) {
+  load_units(sem);
+  read_sections(sem);
+  apply_defines(sem);
+  for (uint32_t i = 0; i < sem->units.count; i++) evaluate_unit(sem, sem->units.at[i]);
+  fill_config(sem);
+  read_shard(sem);
+  apply_shard(sem);
+}
+
+bool semantic_run(const SemanticInput *input, Semantic *out) {
+  unsigned errors = diag_errors(input->diagnostics);
+  Sem *sem = new_sem(input, out);
+  prepare(sem);
+  if (diag_full(sem->diagnostics) || !choose_model(sem)) return false;
+  elaborate_model(sem);
+  if (diag_errors(sem->diagnostics) == 0) cut_segments(sem);
+  finish_config(sem);
+  bool fine = diag_errors(sem->diagnostics) == errors && errors == 0;
+  out->graph = fine ? sem->graph : NULL;
+  return fine;
+}
+
+void semantic_list_config(const SemanticInput *input, Text *out) {
+  Semantic ignored;
+  Sem *sem = new_sem(input, &ignored);
+  prepare(sem);
+  list_config(sem, out);
+}

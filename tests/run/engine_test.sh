@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# The engine alone, with a model written by hand, over layouts, precisions and ways of sending messages.
+# usage: engine_test.sh BUILD; prints `N passed, N failed`.
+set -u
+root=$(cd "$(dirname "$0")/../.." && pwd)
+build=$(cd "${1:-$root/build}" && pwd)
+lib=$build/lib/pdc
+out=$build/tests/engine
+mkdir -p "$out"
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl=self,vader
+export OMPI_MCA_btl_vader_single_copy_mechanism=none OMP_NUM_THREADS=1
+passed=0 failed=0
+
+compile() { # name flag…
+  local name=$1
+  shift
+  # small: tiny messages and buckets take the paths of huge ones; the runtime's files come before the library's
+  local own=()
+  [[ " $* " != *" -DPD_BUCKET_BYTES"* ]] || own=("$root"/runtime/{layout,walk,world,reduce}.c "$root"/runtime/engine*.c)
+  mpicc -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra "$@" -I"$root/runtime" -o "$out/$name" \
+    "$root"/tests/run/engine_{program,model,schedules}.c "${own[@]}" "$lib/libpdrt.a" $(cat "$lib/libs") || failed=$((failed + 1))
+}
+
+run() { # program pp dp tp batch microbatch
+  local log line ranks=$(($2 * $3 * $4))
+  log=$(timeout 300 mpirun -n $ranks "$out/$1" "${@:2}" 2>&1)
+  local status=$?
+  line=$(grep -E '^[0-9]+ passed, [0-9]+ failed$' <<<"$log" | tail -n 1)
+  if [ $status = 0 ] && [ -n "$line" ]; then
+    passed=$((passed + ${line%% *}))
+  else
+    failed=$((failed + 1))
+    echo "FAILED: $* (status $status)"
+    head -n 20 <<<"$log"
+  fi
+}
+
+compile f32
+compile f64 -DPD_TEST_DOUBLE
+compile small -DPD_BUCKET_BYTES=256 -DPD_MESSAGE_LIMIT=100
+
+run f32 1 1 1 4 1
+run f32 2 1 1 8 1
+run f32 4 1 1 6 1
+run f32 3 1 1 1 1
+run f32 2 2 1 8 2
+run f32 1 3 2 6 1
+run f64 2 2 2 8 1
+run f64 3 1 2 12 2
+run f64 2 3 1 6 1
+run small 2 2 2 8 2
+run small 2 3 1 12 1
+# every message waits for its receiver, and ranks fall behind each other
+export PD_TEST_JITTER=1 OMPI_MCA_btl_vader_eager_limit=80 OMPI_MCA_btl_self_eager_limit=80
+run f32 4 1 1 8 2
+run f32 2 2 2 16 4
+run small 3 2 1 12 2
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]
