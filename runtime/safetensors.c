@@ -301,7 +301,7 @@ static bool read_header(pd_safetensors *file, pd_problem *problem) {
                       error.text);
   }
   bool good = json_is_object(root) || wrong_file(file, problem, "byte 8: the header must be an object");
-  file->tensors = calloc((size_t)found.keys + 1, sizeof *file->tensors);
+  file->tensors = calloc(json_object_size(root) + 1, sizeof *file->tensors);
   if (file->tensors == NULL) good = wrong_file(file, problem, "not enough memory");
   const char *name;
   json_t *entry;

@@ -7,34 +7,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Length of the UTF-8 sequence at `text`, 0 if it is none (overlong forms, surrogates and values past U+10FFFF are not). */
-static size_t sequence_length(const unsigned char *text) {
-  unsigned char first = text[0];
-  size_t length = first < 0x80 ? 1 : first >= 0xc2 && first < 0xe0 ? 2 : first >= 0xe0 && first < 0xf0 ? 3 : 4;
-  if (length == 4 && (first < 0xf0 || first > 0xf4)) return 0;
-  for (size_t i = 1; i < length; i++)
-    if ((text[i] & 0xc0) != 0x80) return 0; /* a NUL ends here too */
-  if (first == 0xe0 && text[1] < 0xa0) return 0;
-  if (first == 0xed && text[1] > 0x9f) return 0;
-  if (first == 0xf0 && text[1] < 0x90) return 0;
-  if (first == 0xf4 && text[1] > 0x8f) return 0;
-  return length;
-}
+#include "support/utf8.h"
 
 static void put_string(Text *out, const char *text) {
   text_put(out, "\"", 1);
-  for (const unsigned char *at = (const unsigned char *)text; *at;) {
+  for (const char *at = text, *end = text + strlen(text); at < end;) {
     static const char plain[] = "\"\\\b\f\n\r\t", escaped[] = "\"\\bfnrt";
     const char *found = strchr(plain, *at);
-    size_t length = sequence_length(at);
+    uint32_t code;
+    unsigned length = utf8_decode(at, (size_t)(end - at), &code);
     if (found)
       text_printf(out, "\\%c", escaped[found - plain]);
-    else if (*at < 0x20)
-      text_printf(out, "\\u%04x", *at);
     else if (length == 0)
       text_put(out, "\xef\xbf\xbd", 3);
+    else if (code < 0x20)
+      text_printf(out, "\\u%04x", code);
     else
-      text_put(out, (const char *)at, length);
+      text_put(out, at, length);
     at += length > 0 ? length : 1;
   }
   text_put(out, "\"", 1);

@@ -181,7 +181,7 @@ static void differentiate(Graph *graph, const Config *config, Diagnostics *diagn
                           uint32_t needs_count, const bool *arrives) {
   Segment *segment = &graph->segments.at[s];
   IdVec all = {0};
-  Builder builder = {graph, config, diagnostics, s, &all, NULL, 0};
+  Builder builder = {graph, config, diagnostics, s, true, &all, NULL, 0};
   Gradients g = {&builder, needs, needs_count, NULL, NULL, needs_count};
   g.complete = ARENA_ARRAY(graph->arena, Id, needs_count);
   g.partial = ARENA_ARRAY(graph->arena, Id, needs_count);

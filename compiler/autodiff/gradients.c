@@ -39,8 +39,8 @@ static Id reduce_to_operand(Builder *b, const Op *of, unsigned k, Id g, Id times
   Id in[2] = {g, times};
   Id op = graph_op(b->graph, OP_SUM, of->span, in, times == NO_ID ? 1 : 2);
   Op *sum = &b->graph->ops.at[op];
-  for (unsigned i = 0; i < out.rank; i++) sum->label[0][i] = (uint8_t)i;
-  for (unsigned i = 0; i < operand.rank; i++) sum->label[2][i] = (uint8_t)(of->offset[k] + i);
+  for (unsigned i = 0; i < out.rank; i++) sum->label[0][i] = (uint8_t)(i + 1);
+  for (unsigned i = 0; i < operand.rank; i++) sum->label[2][i] = (uint8_t)(of->offset[k] + i + 1);
   sum->real[0] = 1;
   Id result = graph_output(b->graph, op, b->segment, name, operand.rank, operand.axes);
   builder_append(b, op);

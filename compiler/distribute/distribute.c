@@ -62,7 +62,7 @@ static uint8_t summed_partial(Builder *b, const Op *op) {
       for (unsigned j = 0; j < out->rank; j++) kept |= op->label[2][j] == op->label[k == 1 && op->kind == OP_SUM ? 0 : k][i];
       if (kept) continue;
       if (split(b, in->axes[i])) partial |= PARTIAL_TP;
-      if (in->axes[i] == b->graph->batch) partial |= PARTIAL_BATCH;
+      if (in->axes[i] == b->graph->batch && !b->backward) partial |= PARTIAL_BATCH;
     }
   }
   return partial;
@@ -102,7 +102,7 @@ static void append_elementwise(Builder *b, Op *op) {
   keep |= (op->kind == OP_NEG || op->kind == OP_COPY) && (partial[0] & PARTIAL_TP);
   if (!keep)
     for (unsigned k = 0; k < op->in_count; k++) op->in[k] = builder_complete(b, op->in[k]);
-  uint8_t batch = (uint8_t)((partial[0] | partial[1]) & PARTIAL_BATCH);
+  uint8_t batch = b->backward ? 0 : (uint8_t)((partial[0] | partial[1]) & PARTIAL_BATCH);
   if (batch) {
     bool both = op->in_count < 2 || ((partial[0] & partial[1]) & PARTIAL_BATCH);
     if (!linear || (op->kind == OP_MUL && op->in_count == 2 && both) || (op->kind == OP_DIV && (partial[1] & PARTIAL_BATCH))) {
@@ -165,7 +165,7 @@ void builder_append(Builder *b, Id id) {
     uint8_t batch_in = 0;
     for (unsigned k = 0; k < copy.in_count; k++) {
       copy.in[k] = builder_complete(b, copy.in[k]);
-      batch_in |= (uint8_t)(value_at(b, copy.in[k])->partial & PARTIAL_BATCH);
+      if (!b->backward) batch_in |= (uint8_t)(value_at(b, copy.in[k])->partial & PARTIAL_BATCH);
     }
     switch (copy.kind) {
     case OP_CONTRACT:
@@ -177,7 +177,6 @@ void builder_append(Builder *b, Id id) {
       if (split(b, table->axes[0])) value_at(b, copy.out[0])->partial = PARTIAL_TP;
       break;
     }
-    case OP_SHARE: value_at(b, copy.out[0])->partial = PARTIAL_BATCH; break;
     case OP_XENT:
     case OP_MSE:
     case OP_ACCURACY: {
@@ -209,8 +208,7 @@ void builder_append(Builder *b, Id id) {
     case OP_RESHAPE: check_reshape(b, &copy); break;
     default: break;
     }
-    if (batch_in && copy.kind != OP_CONTRACT && copy.kind != OP_SUM && copy.kind != OP_RESHAPE && copy.kind != OP_PERMUTE &&
-        copy.kind != OP_SHARE && copy.kind != OP_XENT_GRAD && copy.kind != OP_MSE_GRAD)
+    if (batch_in && copy.kind != OP_CONTRACT && copy.kind != OP_SUM && copy.kind != OP_RESHAPE && copy.kind != OP_PERMUTE)
       refuse_batch(b, &copy);
   }
   b->graph->ops.at[id] = copy;
@@ -262,7 +260,7 @@ bool distribute_run(Graph *graph, const Config *config, Diagnostics *diagnostics
     for (uint32_t k = 0; k < segment->ins.count; k++)
       graph->values.at[segment->ins.at[k].value].partial = wire_partial[segment->ins.at[k].wire];
     IdVec rebuilt = {0};
-    Builder builder = {graph, config, diagnostics, s, &rebuilt, NULL, 0};
+    Builder builder = {graph, config, diagnostics, s, false, &rebuilt, NULL, 0};
     for (uint32_t i = 0; i < segment->forward.count && !diag_full(diagnostics); i++)
       builder_append(&builder, segment->forward.at[i]);
     for (uint32_t k = 0; k < segment->outs.count; k++) {

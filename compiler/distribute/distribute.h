@@ -12,6 +12,7 @@ typedef struct Builder {
   const Config *config;
   Diagnostics *diagnostics;
   Id segment;
+  bool backward; /* gradients: sums over samples are completed by the engine at the end of the step */
   IdVec *list;
   Id *complete;            /* per value: its completed (all-reduced) twin, or NO_ID */
   uint32_t complete_count; /* size of `complete` */

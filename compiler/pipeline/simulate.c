@@ -1,11 +1,12 @@
 /* Plays a pipeline: every rank does its list in order, each action as soon as what it depends on is there. A list with
- * messages is played as it will run: SEND takes no time and does not wait, RECV waits in its place until the message has
- * crossed the link. A compute-only list waits for data in the action that uses it. Assumes nothing about the lists: a
- * wrong one is reported, never followed out of bounds. */
+ * messages is played as the runtime runs it: SEND and RECV take no time and wait for nobody, a message crosses the link
+ * once its sender and its receiver have both come to it, and the computation that reads it waits. In a compute-only list
+ * a message leaves with the end of what makes it. Assumes nothing about the lists: a wrong one is reported, never followed
+ * out of bounds. */
 #include "pipeline/pipeline.h"
 
 /* When things were there, per (chunk, micro-batch); below 0: not yet. */
-enum { DONE_F, DONE_I, DONE_W, SENT_F, SENT_B, RECEIVED_F, RECEIVED_B, EVENT_COUNT };
+enum { DONE_F, DONE_I, DONE_W, SENT_F, SENT_B, AWAITED_F, AWAITED_B, EVENT_COUNT };
 
 typedef struct Play {
   Arena *arena;
@@ -46,46 +47,44 @@ static Need over_link(const Play *play, Need direct) {
   return direct;
 }
 
-/* Writes what `action` needs before it can start; returns how many, at most 2. */
+enum { MAX_NEEDS = 3 };
+
+/* Writes what `action` needs before it can start; returns how many. */
 static int needs_of(const Play *play, pd_action action, Need *out) {
   const pd_pipeline *pipeline = play->pipeline;
   const int *rank_of = pipeline->rank_of;
   int chunk = action.chunk, count = 0;
   int64_t mb = action.microbatch;
-  bool first = chunk == 0, last = chunk == pipeline->chunk_count - 1;
+  pd_action_kind backward = pipeline->split ? PD_I : PD_B;
   switch (action.kind) {
   case PD_F:
-    if (first) break;
-    if (rank_of[chunk - 1] == rank_of[chunk])
+    if (chunk == 0) break;
+    if (rank_of[chunk - 1] == rank_of[chunk]) {
       out[count++] = need(play, DONE_F, PD_F, chunk - 1, mb);
-    else if (play->messages)
-      out[count++] = need(play, RECEIVED_F, PD_RECV_F, chunk, mb);
-    else
+    } else if (play->messages) {
+      out[count++] = over_link(play, need(play, AWAITED_F, PD_RECV_F, chunk, mb));
+      out[count++] = over_link(play, need(play, SENT_F, PD_SEND_F, chunk - 1, mb));
+    } else {
       out[count++] = over_link(play, need(play, DONE_F, PD_F, chunk - 1, mb));
+    }
     break;
   case PD_B:
   case PD_I:
     out[count++] = need(play, DONE_F, PD_F, chunk, mb);
-    if (last) break;
-    pd_action_kind above = pipeline->split ? PD_I : PD_B;
-    if (rank_of[chunk + 1] == rank_of[chunk])
-      out[count++] = need(play, DONE_I, above, chunk + 1, mb);
-    else if (!play->messages)
-      out[count++] = over_link(play, need(play, DONE_I, above, chunk + 1, mb));
-    else if (play->gradient_sent[chunk + 1])
-      out[count++] = need(play, RECEIVED_B, PD_RECV_B, chunk, mb);
+    if (chunk == pipeline->chunk_count - 1) break;
+    if (rank_of[chunk + 1] == rank_of[chunk]) {
+      out[count++] = need(play, DONE_I, backward, chunk + 1, mb);
+    } else if (!play->messages) {
+      out[count++] = over_link(play, need(play, DONE_I, backward, chunk + 1, mb));
+    } else if (play->gradient_sent[chunk + 1]) {
+      out[count++] = over_link(play, need(play, AWAITED_B, PD_RECV_B, chunk, mb));
+      out[count++] = over_link(play, need(play, SENT_B, PD_SEND_B, chunk + 1, mb));
+    }
     break;
   case PD_W: out[count++] = need(play, DONE_I, PD_I, chunk, mb); break;
   case PD_SEND_F: out[count++] = need(play, DONE_F, PD_F, chunk, mb); break;
-  case PD_SEND_B: out[count++] = need(play, DONE_I, pipeline->split ? PD_I : PD_B, chunk, mb); break;
-  case PD_RECV_F:
-    if (!first) out[count++] = need(play, SENT_F, PD_SEND_F, chunk - 1, mb);
-    break;
-  case PD_RECV_B:
-    if (!last) out[count++] = need(play, SENT_B, PD_SEND_B, chunk + 1, mb);
-    break;
-  case PD_REDUCE_GRAD:
-  case PD_ACTION_KINDS: break;
+  case PD_SEND_B: out[count++] = need(play, DONE_I, backward, chunk, mb); break;
+  default: break;
   }
   return count;
 }
@@ -109,10 +108,10 @@ static void record(const Play *play, pd_action action, double end) {
   case PD_B: play->at[DONE_I][at] = play->at[DONE_W][at] = end; break;
   case PD_I: play->at[DONE_I][at] = end; break;
   case PD_W: play->at[DONE_W][at] = end; break;
-  case PD_SEND_F: play->at[SENT_F][at] = end + play->costs->link; break;
-  case PD_SEND_B: play->at[SENT_B][at] = end + play->costs->link; break;
-  case PD_RECV_F: play->at[RECEIVED_F][at] = end; break;
-  case PD_RECV_B: play->at[RECEIVED_B][at] = end; break;
+  case PD_SEND_F: play->at[SENT_F][at] = end; break;
+  case PD_SEND_B: play->at[SENT_B][at] = end; break;
+  case PD_RECV_F: play->at[AWAITED_F][at] = end; break;
+  case PD_RECV_B: play->at[AWAITED_B][at] = end; break;
   default: break;
   }
 }
@@ -144,7 +143,7 @@ static void play_lists(Play *play, ScheduleTiming *timing, const int64_t *first_
       const pd_action_list *list = &pipeline->ranks[rank];
       for (; cursor[rank] < list->count; cursor[rank]++, moved = true) {
         pd_action action = list->at[cursor[rank]];
-        Need needs[2];
+        Need needs[MAX_NEEDS];
         int count = needs_of(play, action, needs);
         double begin = clock[rank];
         bool ready = true;
@@ -153,8 +152,7 @@ static void play_lists(Play *play, ScheduleTiming *timing, const int64_t *first_
           if (needs[k].time > begin) begin = needs[k].time;
         }
         if (!ready) break;
-        /* a receive begins when the rank reaches it: what it waits is not the rank's work */
-        timing->start[first_of[rank] + cursor[rank]] = is_message(action.kind) ? clock[rank] : begin;
+        timing->start[first_of[rank] + cursor[rank]] = begin;
         clock[rank] = begin + cost_of(play, action);
         timing->end[first_of[rank] + cursor[rank]] = clock[rank];
         record(play, action, clock[rank]);
@@ -168,7 +166,7 @@ static const char *find_blocked(const Play *play, const int64_t *cursor) {
   for (int rank = 0; rank < pipeline->pp; rank++) {
     if (cursor[rank] == pipeline->ranks[rank].count) continue;
     pd_action action = pipeline->ranks[rank].at[cursor[rank]];
-    Need needs[2];
+    Need needs[MAX_NEEDS];
     int count = needs_of(play, action, needs);
     for (int k = 0; k < count; k++)
       if (needs[k].time < 0)

@@ -335,7 +335,11 @@ static int closer_of(int opener) {
 
 static bool reported_by_lexer(const Situation *at) {
   if (at->found.kind == T_BAD_REST) {
-    go_on(at, NULL, 0);
+    Token next = token_take(at->parser);
+    bool closed = at->site == SITE_SECTION && (next.kind == 0 || begins_item(next.kind) || begins_section(at, &next));
+    if (at->site == SITE_HEADER) skip_header(at, next);
+    else if (closed) go_on(at, (Token[]){made_up(at, '>'), next}, 2); /* `>` was on the rest of the line */
+    else go_on(at, &next, 1);
     return true;
   }
   if (at->found.kind != T_BAD) return false;

@@ -8,7 +8,6 @@ Everything has a time limit, and reaching it is a failure of its own kind (Hang)
 (else BUILD/pdc, else build/pdc), JOBS how many tests run at once (2), KEEP=1 leaves the temporary directory.
 """
 import array
-import hashlib
 import json
 import math
 import os
@@ -140,10 +139,6 @@ def pdc(*words, source=None, limit=COMPILE_LIMIT, cwd=None):
                    stdin=None if source is None else source.encode())
 
 
-_compiled = {}
-_compiling = {}
-
-
 def read_program(name):
     """The text of tests/programs/NAME.pd."""
     with open(os.path.join(PROGRAMS, name + ".pd")) as file:
@@ -161,21 +156,17 @@ def words_of(defines):
 
 def build(source, defines=None, options=("-O1",)):
     """Compiles a program (its text); the path of the result. The same text and options are compiled once."""
-    key = hashlib.sha256(json.dumps([source, sorted((defines or {}).items()), list(options)]).encode()).hexdigest()[:20]
-    with _lock:
-        lock = _compiling.setdefault(key, threading.Lock())
-    with lock:
-        if key not in _compiled:
-            place = directory()
-            path = os.path.join(place, "program.pd")
-            with open(path, "w") as file:
-                file.write(source)
-            target = os.path.join(place, "program")
-            result = pdc("-o", target, *options, *words_of(defines), path)
-            _compiled[key] = (target, result)
-    target, result = _compiled[key]
-    check(result.code == 0 and os.path.exists(target), "pdc failed: " + result.describe())
-    return target
+    def compile_it():
+        place = directory()
+        path = os.path.join(place, "program.pd")
+        with open(path, "w") as file:
+            file.write(source)
+        target = os.path.join(place, "program")
+        result = pdc("-o", target, *options, *words_of(defines), path)
+        check(result.code == 0 and os.path.exists(target), "pdc failed: " + result.describe())
+        return target
+
+    return once(json.dumps([source, sorted((defines or {}).items()), list(options)]), compile_it)
 
 
 def emit(kind, source, defines=None, options=()):
@@ -279,6 +270,24 @@ def train(program, *options, **more):
     run = start(program, *options, **more)
     check(run.result.code == 0, "the program failed: " + run.result.describe())
     return run
+
+
+_once = {}
+
+
+def once(key, function):
+    """function(), the first time; its result (or its failure) ever after."""
+    with _lock:
+        entry = _once.setdefault(key, [threading.Lock()])
+    with entry[0]:
+        if len(entry) == 1:
+            try:
+                entry += [function(), None]
+            except Exception as failure:
+                entry += [None, failure]
+    if entry[2] is not None:
+        raise entry[2]
+    return entry[1]
 
 
 # ---- tensors and their files ----

@@ -567,7 +567,7 @@ static void check_request(const char *name, int pp, int chunks, int64_t m) {
     Certificate certificate = schedule_certify(arena, &pipeline);
     cr_assert(accepted(certificate), "%s p %d v %d m %lld: %s", name, pp, chunks, (long long)m, certificate.why);
     cr_assert_null(certificate.why);
-    cr_assert_leq(play(arena, &pipeline, 1, 1, 1, 0).makespan, alone, "%s p %d v %d m %lld", name, pp, chunks,
+    cr_assert_eq(play(arena, &pipeline, 1, 1, 1, 0).makespan, alone, "%s p %d v %d m %lld", name, pp, chunks,
                   (long long)m);
     int64_t messages[PD_ACTION_KINDS] = {0}, crossing = 0, returning = 0;
     for (int rank = 0; rank < pp; rank++)

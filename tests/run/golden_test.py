@@ -1,0 +1,49 @@
+"""pdc against PyTorch: losses, gradient norms and per-parameter gradients in f64 and f32, and losses of five steps with
+AdamW and with SGD. The numbers come from tests/golden/make_goldens.py."""
+import json
+import os
+
+import harness
+from harness import GOLDEN, add, check, close, read_npy, read_program, read_safetensors, tensors_close, train
+
+MODELS = {  # golden files: program, sizes, inputs
+    "gpt-tied": ("gpt", {"layers": 2}, ("tokens", "targets")),
+    "gpt-untied": ("gpt", {"layers": 1, "tied": False}, ("tokens", "targets")),
+    "llama": ("llama", {"layers": 1}, ("tokens", "targets")),
+    "mlp": ("mlp", {}, ("x", "y")),
+}
+RECIPES = {
+    "adamw": {},
+    "sgd": {"optimizer.kind": "sgd", "optimizer.lr": 0.1, "optimizer.momentum": 0.9, "optimizer.decay": 0, "optimizer.clip": 0},
+}
+TOLERANCE = {  # loss, norm, gradient of a parameter
+    "f64": (1e-12, 1e-11, 1e-10),
+    "f32": (2e-6, 1e-5, 1e-5),
+}
+
+
+def golden(model, recipe, precision, microbatch, kernels):
+    program, sizes, inputs = MODELS[model]
+    defines = {**sizes, **RECIPES[recipe], "precision.compute": precision, "schedule.microbatch": microbatch}
+    run = train(harness.build(read_program(program), defines), "--steps=5", "--kernels=" + kernels,
+                data={name: read_npy(os.path.join(GOLDEN, "%s.%s.npy" % (model, name))) for name in inputs},
+                init=os.path.join(GOLDEN, model + ".weights.safetensors"))
+    with open(os.path.join(GOLDEN, model + ".json")) as file:
+        wanted = json.load(file)[recipe]
+    loss, norm, gradient = TOLERANCE[precision]
+    tensors_close(run.gradients, read_safetensors(os.path.join(GOLDEN, model + ".gradients.safetensors")), gradient,
+                  "gradients of step 1", floor=1e-3)
+    close(run.losses, wanted["losses"], loss, "losses")
+    close(run.norms, wanted["norms"], norm, "gradient norms")
+    check([line["step"] for line in run.steps] == [1, 2, 3, 4, 5], "the log has steps 1 to 5")
+
+
+for model in MODELS:
+    for recipe in RECIPES:
+        for precision in TOLERANCE:
+            for microbatch, kernels in ((12, "host"), (4, "host"), (12, "ref")):
+                if kernels == "host" or recipe == "adamw":
+                    add("%s %s %s microbatch %d %s kernels" % (model, recipe, precision, microbatch, kernels), golden, model,
+                        recipe, precision, microbatch, kernels)
+
+harness.main(__name__)

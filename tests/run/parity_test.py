@@ -1,0 +1,102 @@
+"""Every layout computes what one rank computes.
+
+Each model runs five AdamW steps with clipping on every layout of pp 1, 2, 4 x dp 1, 2, 3 x tp 1, 2, 4 with at most eight
+ranks. Against one rank with one micro-batch: every parameter's gradient of step 1, and all losses. Against pp=1 with the
+same dp, tp and micro-batch size: the losses and the saved parameters, to the bit, whatever the schedule.
+"""
+import math
+
+import harness
+from harness import Random, Tensor, add, check, close, once, read_program, tensors_close, tensors_equal, train
+
+STEPS, BATCH = 5, 12
+MODELS = {
+    "gpt-tied": ("gpt", {"layers": 4, "words": 48}),
+    "gpt-untied": ("gpt", {"layers": 4, "words": 48, "tied": False}),
+    "llama": ("llama", {"layers": 4}),
+    "mlp": ("mlp", {"blocks": 4}),
+}
+REFERENCE = (1, 1, 1, BATCH, "gpipe", 1)
+
+
+def layouts():
+    """(pp, dp, tp, microbatch, schedule, chunks): each layout, its schedules, and micro-batch sizes for its dp."""
+    result = []
+    for dp in (1, 2, 3):
+        for tp in (1, 2, 4):
+            sizes = {1: (3, 1), 2: (2, 6), 3: (2, 4)}[dp]
+            for microbatch in sizes if tp == 1 else sizes[:1]:
+                for pp in (1, 2, 4):
+                    if pp * dp * tp > 8:
+                        continue
+                    for kind in ("gpipe", "1f1b") if pp > 1 else ("gpipe",):
+                        result.append((pp, dp, tp, microbatch, kind, 1))
+    return result + [
+        (2, 1, 1, 1, "interleaved", 2), (2, 1, 1, 3, "interleaved", 3), (2, 2, 2, 2, "interleaved", 2),
+        (2, 1, 1, 1, "zb-h1", 1), (4, 1, 1, 3, "zb-h1", 1), (2, 2, 1, 2, "zb-h1", 1), (2, 1, 2, 3, "zb-h1", 1),
+        (2, 1, 1, 1, "zb-v", 2), (4, 1, 1, 1, "zb-h2", 1),
+    ]
+
+
+def name_of(layout):
+    pp, dp, tp, microbatch, kind, chunks = layout
+    return "pp%d dp%d tp%d microbatch %d %s%s" % (pp, dp, tp, microbatch, kind, " chunks %d" % chunks if chunks > 1 else "")
+
+
+def data_of(model):
+    random = Random(7)
+    if model == "mlp":
+        return {"x": random.reals([STEPS * BATCH, 20], "F32"), "y": random.integers([STEPS * BATCH], 10)}
+    tokens = random.integers([STEPS * BATCH, 8], 48)
+    return {"tokens": tokens, "targets": random.integers([STEPS * BATCH, 8], 48, ignored=0.3)}
+
+
+def weights_of(model):
+    """Random weights in the shapes of the model, away from zeros and ones; vectors near 1 stay near 1."""
+    random, weights = Random(11), {}
+    made = train(program_of(model, REFERENCE), "--steps=0", "--seed=1").weights
+    for name, t in made.items():
+        start = 1.0 if len(t.shape) == 1 and set(t.values) == {1.0} else 0.0
+        fan = math.prod(t.shape[:-1]) if len(t.shape) > 1 and name != "wte" else 4
+        scale = 0.2 if len(t.shape) == 1 or ".attention.b" in name else 1 / math.sqrt(fan)
+        weights[name] = random.reals(t.shape, "F32", scale, start)
+    return weights
+
+
+def program_of(model, layout):
+    pp, dp, tp, microbatch, kind, chunks = layout
+    program, sizes = MODELS[model]
+    return harness.build(read_program(program), {
+        **sizes, "parallel.pp": pp, "parallel.dp": dp, "parallel.tp": tp, "schedule.kind": kind, "schedule.chunks": chunks,
+        "schedule.microbatch": microbatch})
+
+
+def run_of(model, layout):
+    """What a run of the model on the layout left: losses, norms, gradients, weights."""
+    def run():
+        weights = once(("weights", model), lambda: weights_of(model))
+        done = train(program_of(model, layout), "--steps=%d" % STEPS, data=data_of(model), init=weights)
+        return done.losses, done.norms, done.gradients, done.weights
+    return once(("run", model, layout), run)
+
+
+def parity(model, layout):
+    losses, norms, gradients, weights = run_of(model, layout)
+    wanted = run_of(model, REFERENCE)
+    tensors_close(gradients, wanted[2], 1e-5, "gradients of step 1 against one rank", floor=1e-3)
+    close(losses, wanted[0], 2e-6, "losses against one rank")
+    close(norms, wanted[1], 1e-4, "gradient norms against one rank")
+    check(losses[-1] != losses[0], "the loss moves")
+    pp, dp, tp, microbatch, kind, chunks = layout
+    if pp > 1:
+        same = run_of(model, (1, dp, tp, microbatch, "gpipe", 1))
+        check(losses == same[0], "losses are not those of pp=1 to the bit: %s, %s" % (losses, same[0]))
+        check(norms == same[1], "gradient norms are not those of pp=1 to the bit: %s, %s" % (norms, same[1]))
+        tensors_equal(weights, same[3], "weights after five steps, against pp=1")
+
+
+for model in MODELS:
+    for layout in layouts():
+        add("%s %s" % (model, name_of(layout)), parity, model, layout)
+
+harness.main(__name__)
