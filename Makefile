@@ -12,7 +12,7 @@ WARN = -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes
 CSTD = -std=c11 -D_GNU_SOURCE
 # numeric code of the runtime and of emitted programs is compiled alike
 NUMERIC = -march=native -fno-math-errno -fno-trapping-math -ffp-contract=fast -fopenmp
-LINK = -lopenblas -ldnnl -ljansson -lz -lm -fopenmp
+LINK = -lopenblas -ldnnl -ljansson -lmd -lz -lm -fopenmp
 export OMPI_CC = $(CC)
 
 COMPILER_SRC := $(wildcard compiler/*/*.c compiler/*/*/*.c)

@@ -37,8 +37,8 @@ static void declare(Writer *w, Id value, bool written) {
   case PLACE_DATA: from = arena_printf(arena, "f->data[%u]", home.index); break;
   default: break;
   }
-  bool constant = !written;
-  write_line(w, "%s%s *%s%s = %s; // %s", constant ? "const " : "", type, "restrict ", name, from, shape_text(w, v));
+  /* no `restrict`: memory is used again within a function; the loops say themselves that they may be vectorised */
+  write_line(w, "%s%s *%s = %s; // %s", written ? "" : "const ", type, name, from, shape_text(w, v));
 }
 
 /* A comment with file, line and text of the source that an operation came from, when it differs from the one before. */

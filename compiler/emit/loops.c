@@ -58,9 +58,10 @@ void write_fused(Writer *w, const Id *ops, uint32_t count) {
     if (total >= 32768) write_line(w, "#pragma omp parallel for");
     write_line(w, "for (int64_t r = 0; r < %lld; r++)", (long long)rows);
     w->indent++;
+    write_line(w, "#pragma omp simd");
     write_line(w, "for (int64_t c = 0; c < %lld; c++) {", (long long)cols);
   } else {
-    if (total >= 32768) write_line(w, "#pragma omp parallel for simd");
+    write_line(w, total >= 32768 ? "#pragma omp parallel for simd" : "#pragma omp simd");
     write_line(w, "for (int64_t c = 0; c < %lld; c++) {", (long long)total);
   }
   /* locals of the group, by operation */
