@@ -89,6 +89,10 @@ static void dry_run(pd_run *run) {
 static void do_run(pd_run *run) {
   pd_engine_initialise(run->engine, (uint64_t)run->options.seed);
   if (run->options.init != NULL) pd_weights_load(run->program, run->engine, run->options.init);
+  if (run->options.check_gradients > 0) {
+    pd_check(run);
+    return;
+  }
   pd_progress_begin(&run->progress, run);
   if (run->options.steps > 0) pd_train(run);
   else if (run->valid.samples > 0) pd_evaluate(run, 0);

@@ -40,6 +40,8 @@ static const row rows[] = {
     {"generate", "PROMPT", TEXT, AT(generate), 0, 0, "after training, continue this text (byte-level models)"},
     {"tokens", "N", WHOLE, AT(tokens), 1, INT64_MAX, "how many tokens to generate"},
     {"temperature", "T", REAL, AT(temperature), 0, 1000, "randomness of --generate; 0 takes the likeliest"},
+    {"check-gradients", "N", WHOLE, AT(check_gradients), 0, INT64_MAX,
+     "compare N elements of every parameter's gradient with finite differences, and stop"},
     {"dry-run", NULL, FLAG, AT(dry_run), 0, 0, "check everything, all of the data too, and stop before step 1"},
     {"plan", NULL, FLAG, AT(plan), 0, 0, "print the plan this program was compiled to, and stop"},
     {"threads", "N", WHOLE, AT(threads), 1, 4096, "threads per rank (else: cores of the node / its ranks)"},

@@ -13,6 +13,7 @@ typedef struct pd_options {
   const char *log;
   const char *generate;
   int64_t tokens;
+  int64_t check_gradients; /* elements per parameter; 0: no check */
   double temperature;
   bool dry_run, plan;
   int64_t threads; /* 0: chosen from the machine */

@@ -84,8 +84,8 @@ static void show_data(const pd_run *run) {
     const int64_t steps = pd_data_steps_per_epoch(train), dropped = train->samples - steps * batch;
     char order[64] = "in order";
     if (train->shuffle) snprintf(order, sizeof order, "shuffled by seed %" PRIu64, train->seed);
-    row("data", "%" PRId64 " samples, %s; an epoch has %" PRId64 " steps and drops %" PRId64 " samples", train->samples,
-        order, steps, dropped);
+    row("data", "%" PRId64 " samples, %s; %" PRId64 " steps an epoch, the last %" PRId64 " of it dropped", train->samples, order,
+        steps, dropped);
   }
   if (run->valid.samples > 0) row("validation", "%" PRId64 " samples", run->valid.samples);
 }
@@ -150,13 +150,14 @@ static void wipe(pd_progress *progress) {
   progress->drawn = false;
 }
 
-static void draw_live(pd_progress *progress, const pd_step_record *record, double rate, const char *eta) {
+static void draw_live(pd_progress *progress, const pd_step_record *record, const char *eta) {
   char loss[PD_FIGURE], speed[PD_FIGURE], memory[PD_FIGURE];
   struct rusage usage;
   getrusage(RUSAGE_SELF, &usage);
   wipe(progress);
   printf("step %" PRId64 "/%" PRId64 "  loss %s  %s %s/s  peak %s  eta %s", record->step, progress->total,
-         pd_figure_loss(record->loss, loss), pd_figure_count(rate, speed), progress->unit,
+         pd_figure_loss(record->loss, loss),
+         pd_figure_count(progress->average > 0 ? (double)record->tokens / progress->average : 0, speed), progress->unit,
          pd_figure_bytes((double)usage.ru_maxrss * 1024, memory), eta);
   fflush(stdout);
   progress->drawn = true;
@@ -164,8 +165,8 @@ static void draw_live(pd_progress *progress, const pd_step_record *record, doubl
 
 void pd_progress_step(pd_progress *progress, const pd_step_record *record) {
   const double now = pd_now(), seconds = record->seconds;
-  /* recent steps weigh more: the first ones are slow and should be forgotten */
-  progress->average = progress->done == 0 ? seconds : 0.9 * progress->average + 0.1 * seconds;
+  /* recent steps weigh more, and the first, which is slow, is forgotten at once */
+  progress->average = progress->done < 2 ? seconds : 0.9 * progress->average + 0.1 * seconds;
   progress->done++;
   progress->tokens += record->tokens;
   if (!progress->shows || progress->every == 0) return;
@@ -176,7 +177,7 @@ void pd_progress_step(pd_progress *progress, const pd_step_record *record) {
   if (progress->terminal) {
     if (now - progress->last < 0.1 && !last) return;
     progress->last = now;
-    draw_live(progress, record, rate, eta);
+    draw_live(progress, record, eta);
     return;
   }
   if (record->step % progress->every != 0 && record->step != 1 && !last) return;

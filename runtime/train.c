@@ -5,6 +5,7 @@
  */
 #include "train.h"
 
+#include "check.h"
 #include "data_weights.h"
 #include "evaluate.h"
 #include "rate.h"
@@ -126,6 +127,20 @@ static pd_step_record train_step(pd_run *run, step_state *state, int64_t index) 
     pd_progress_say(&run->progress, true, "step %" PRId64 ": no target counts; skipped, nothing was updated", index + 1);
   }
   return record;
+}
+
+void pd_check(pd_run *run) {
+  const pd_program *program = run->program;
+  step_state state = state_new(program);
+  feed_step(run, 0, state.samples, state.counts);
+  pd_invert_counts(program, state.counts);
+  const double tolerance = program->real_bytes == 8 ? 1e-6 : 5e-2;
+  const double worst = pd_check_gradients(run->engine, &run->world, program, (uint64_t)run->options.seed, state.counts,
+                                          run->options.check_gradients);
+  state_free(&state);
+  if (!(worst <= tolerance)) {
+    pd_fail(PD_EXIT_NUMERIC, "a gradient differs from finite differences by %.3g, more than %g allows", worst, tolerance);
+  }
 }
 
 static bool due(int64_t step, int64_t every) {

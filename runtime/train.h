@@ -26,6 +26,9 @@ typedef struct pd_run {
 /* Trains for options.steps, evaluating, logging and saving on the way. */
 void pd_train(pd_run *run);
 
+/* --check-gradients on the data of the first step: stops with PD_EXIT_NUMERIC when a gradient is wrong. */
+void pd_check(pd_run *run);
+
 /* Fills the places of micro-batch `mb` with `samples` (microbatch of them) of `data`. Rows from `valid` on repeat others
  * and count nowhere: their targets become PD_IGNORE. Adds the counted targets to counts[] per normaliser. Whole-number
  * inputs are checked on every rank, whether it reads them or not, so that every layout finds the same fault. */

@@ -265,7 +265,7 @@ static bool is_recursive(Sem *sem, Frame *caller, Symbol *block, const Expr *exp
     chain = longer;
     if (f->symbol == block) break;
   }
-  Diag *diag = report(sem, "E0217", expr->span, "block `%s` calls itself", block->name);
+  Diag *diag = diag_error(sem->diagnostics, "E0217", expr->span, "block `%s` calls itself", block->name);
   diag_note(diag, "%s", chain.at);
   return true;
 }

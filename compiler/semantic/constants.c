@@ -184,6 +184,7 @@ void report_unknown_name(Sem *sem, Unit *unit, Frame *frame, const Name *name) {
   const char *dot = strchr(name->text, '.');
   Symbol *import = dot ? unit_symbol(unit, intern(sem->names, name->text, (size_t)(dot - name->text))) : NULL;
   if (import && import->kind == SYMBOL_IMPORT && !import->import) return; /* not found, reported */
+  if (!first_unknown(sem, name->text)) return;
   Diag *diag = report(sem, "E0201", name->span, "unknown name `%s`", name->text);
   Spelling spelling = spelling_of(name->text);
   if (import && import->kind == SYMBOL_IMPORT && import->import) {

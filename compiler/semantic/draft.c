@@ -7,6 +7,19 @@
 
 enum { MAX_UNROLLED_OPS = 10000 };
 
+/* What the user wrote for it. */
+static const char *written(OpKind kind) {
+  switch (kind) {
+    case OP_ADD: return "+";
+    case OP_SUB:
+    case OP_NEG: return "-";
+    case OP_MUL: return "*";
+    case OP_DIV: return "/";
+    case OP_CONTRACT: return "@";
+    default: return op_name(kind);
+  }
+}
+
 Value *value_at(Sem *sem, Id id) { return &sem->graph->values.at[id]; }
 
 static uint8_t *batch_sum_of(Sem *sem, Id value) {
@@ -39,7 +52,7 @@ static bool batch_rule(Sem *sem, OpKind kind, Span span, const Id *inputs, unsig
     *result = true;
     if (rank == 0) return true;
     Diag *diag = report(sem, "E0318", span, "`%s` sums over the batch axis %s and leaves %s",
-                            op_name(kind), axis_text(sem, sem->batch), axes_text(sem->graph, rank, axes, true));
+                            source_text(sem, span, 40), axis_text(sem, sem->batch), axes_text(sem->graph, rank, axes, true));
     diag_note(diag, "a micro-batch sees a part of the batch only: a sum over the batch can be a loss or a metric, of "
                     "rank 0, and nothing else");
     return false;
@@ -50,7 +63,7 @@ static bool batch_rule(Sem *sem, OpKind kind, Span span, const Id *inputs, unsig
   if (kind == OP_DIV && sums == 1) plain = value_at(sem, inputs[1])->kind == VALUE_CONST;
   if (plain) return true;
   Diag *diag = report(sem, "E0318", span, "a sum over the batch cannot be used by `%s`",
-                          op_name(kind));
+                          written(kind));
   diag_note(diag, "it is complete only after the last micro-batch: such values can be added to each other, multiplied "
                   "by a number, and be a loss or a metric");
   return false;
@@ -74,7 +87,7 @@ static bool unroll_limit(Sem *sem, Span span) {
 Val emit(Sem *sem, OpKind kind, Span span, const Id *inputs, unsigned count, unsigned rank, const Id *axes) {
   if (rank > MAX_RANK) {
     report(sem, "E0320", span, "the result of `%s` has %u axes; at most %d are possible",
-               op_name(kind), rank, MAX_RANK);
+               written(kind), rank, MAX_RANK);
     return val_error();
   }
   bool sum = false;
@@ -109,7 +122,7 @@ static void label_shape(Sem *sem, Diag *diag, const Expr *expr, Id value) {
 
 static void shapes_differ(Sem *sem, OpKind kind, Span at, const Value *a, const Expr *left, const Value *b,
                           const Expr *right, Id x, Id y) {
-  Diag *diag = report(sem, "E0303", at, "the two sides of `%s` have different shapes", op_name(kind));
+  Diag *diag = report(sem, "E0303", at, "the two sides of `%s` have different shapes", written(kind));
   label_shape(sem, diag, left, x);
   label_shape(sem, diag, right, y);
   Id axes[2 * MAX_RANK];
@@ -136,7 +149,7 @@ static bool place_operand(Sem *sem, OpKind kind, Span at, const Expr *left, Id x
   *offset = trailing ? last : 0;
   if (trailing && leading && last && small->rank) {
     Diag *diag = report(sem, "E0304", at, "`%s` is ambiguous: %s fits the first and the last axes of %s",
-                            op_name(kind), axes_text(sem->graph, small->rank, small->axes, true),
+                            written(kind), axes_text(sem->graph, small->rank, small->axes, true),
                             axes_text(sem->graph, large->rank, large->axes, true));
     label_shape(sem, diag, left, x);
     label_shape(sem, diag, right, y);
@@ -151,15 +164,15 @@ static bool place_operand(Sem *sem, OpKind kind, Span at, const Expr *left, Id x
 static bool usable(Sem *sem, OpKind kind, Val v, const Expr *expr) {
   if (v.kind == VAL_TENSOR && value_at(sem, v.value)->dtype == DT_I32) {
     Diag *diag = report(sem, "E0309", expr->span, "`%s` needs real numbers, and `%s` is %s",
-                            op_name(kind), source_text(sem, expr->span, 40), shape_text(sem, v.value));
+                            written(kind), source_text(sem, expr->span, 40), shape_text(sem, v.value));
     diag_note(diag, "integer tensors are for `gather`, and the targets of `xent` and `accuracy`");
     return false;
   }
   if (v.kind == VAL_TENSOR || (v.kind == VAL_NUMBER && const_is_number(v.number))) return true;
   if (v.kind == VAL_TUPLE)
-    report(sem, "E0308", expr->span, "`%s` needs one tensor, not %u", op_name(kind), v.count);
+    report(sem, "E0308", expr->span, "`%s` needs one tensor, not %u", written(kind), v.count);
   else if (v.kind == VAL_NUMBER)
-    report(sem, "E0308", expr->span, "`%s` needs a tensor or a number, not %s", op_name(kind),
+    report(sem, "E0308", expr->span, "`%s` needs a tensor or a number, not %s", written(kind),
                const_kind_name(v.number.kind));
   return false;
 }

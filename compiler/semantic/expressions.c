@@ -66,6 +66,7 @@ static Val unknown_call(Sem *sem, Frame *frame, const Expr *expr) {
   const char *dot = strchr(name, '.');
   Symbol *import = dot ? unit_symbol(frame->unit, intern(sem->names, name, (size_t)(dot - name))) : NULL;
   if (import && import->kind == SYMBOL_IMPORT && !import->import) return val_error(); /* not found, reported */
+  if (!first_unknown(sem, name)) return val_error();
   Diag *diag = report(sem, "E0204", expr->name.span, "unknown block or operation `%s`", name);
   if (import && import->kind == SYMBOL_IMPORT) {
     Spelling inner = spelling_of(dot + 1);

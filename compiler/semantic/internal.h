@@ -174,6 +174,7 @@ struct Sem {
   Span shard_span;
   const Expr *rate;              /* lr = … */
 
+  Table unknown;      /* names reported as unknown: told once */
   const Frame *frame; /* innermost block being elaborated, NULL: none */
 
   /* the draft */
@@ -197,6 +198,8 @@ struct Sem {
 /* ---- names.c ---- */
 /* Begins an error, with a note where the generic block was called whose body is being elaborated. */
 Diag *report(const Sem *sem, const char *code, Span span, const char *format, ...) __attribute__((format(printf, 4, 5)));
+/* True the first time that a name is found to be unknown. */
+bool first_unknown(Sem *sem, const char *name);
 Symbol *unit_symbol(const Unit *unit, const char *name);
 /* Resolves `name` or `module.name` from a unit; NULL when there is none. */
 Symbol *find_symbol(Sem *sem, const Unit *unit, const char *dotted);

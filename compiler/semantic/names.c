@@ -57,6 +57,12 @@ Diag *report(const Sem *sem, const char *code, Span span, const char *format, ..
   return diag;
 }
 
+bool first_unknown(Sem *sem, const char *name) {
+  if (table_get(&sem->unknown, name)) return false;
+  table_put(sem->arena, &sem->unknown, name, sem);
+  return true;
+}
+
 Symbol *unit_symbol(const Unit *unit, const char *name) { return table_get(&unit->symbols, name); }
 
 Symbol *find_symbol(Sem *sem, const Unit *unit, const char *dotted) {
@@ -80,12 +86,18 @@ Spelling spelling_of(const char *wanted) {
   return (Spelling){.wanted = wanted, .distance = length < 3 ? 1 : length < 6 ? 2 : 3};
 }
 
+static size_t common_prefix(const char *a, const char *b) {
+  size_t length = 0;
+  while (a[length] && a[length] == b[length]) length++;
+  return length;
+}
+
 void spelling_try(Spelling *spelling, const char *candidate) {
-  size_t length = strlen(spelling->wanted);
-  unsigned limit = spelling->best ? spelling->distance - 1 : spelling->distance;
-  if (spelling->best && spelling->distance == 0) return;
-  unsigned distance = edit_distance(spelling->wanted, candidate, limit);
-  if (distance > limit || distance >= length) return;
+  unsigned distance = edit_distance(spelling->wanted, candidate, spelling->distance);
+  if (distance > spelling->distance || distance >= strlen(spelling->wanted)) return;
+  if (spelling->best && distance == spelling->distance &&
+      common_prefix(spelling->wanted, candidate) <= common_prefix(spelling->wanted, spelling->best))
+    return;
   spelling->best = candidate;
   spelling->distance = distance;
 }

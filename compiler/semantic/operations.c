@@ -828,8 +828,8 @@ Val call_operation(Sem *sem, Frame *frame, const Expr *expr, uint32_t count, Exp
     } else if (rest && call.rest_count < MAX_REST) {
       call.rest[call.rest_count++] = args[i];
     } else {
-      return fail(&call, "E0215", args[i]->span, "`%s` takes at most %u arguments", call.row->name,
-                  rest ? MAX_REST : slot_count);
+      return fail(&call, "E0215", args[i]->span, "`%s` takes at most %u argument%s", call.row->name,
+                  rest ? MAX_REST : slot_count, !rest && slot_count == 1 ? "" : "s");
     }
   }
   for (unsigned i = 0; i < slot_count; i++)

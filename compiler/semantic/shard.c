@@ -86,7 +86,7 @@ static void check_divides(Sem *sem, const ShardRule *rule, Id id) {
     diag_note(diag, "there are fewer `%s` than ranks that share them", axis->name);
   int64_t lower = degree;
   while (axis->size % lower) lower--;
-  diag_help(diag, "the nearest sizes that divide are %s; or %s=%" PRId64 "%s", nearest_multiples(sem, axis->size, degree),
+  diag_help(diag, "nearest sizes that work: %s; or %s=%" PRId64 "%s", nearest_multiples(sem, axis->size, degree),
             mesh_name(rule->mesh), lower,
             strstr(axis->name, "vocab") ? ", or pad it: roundup(size, parallel.tp)" : "");
 }

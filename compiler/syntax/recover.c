@@ -224,6 +224,22 @@ static bool begins_section(const Situation *at, const Token *token) {
   return token->kind == T_NAME && first_on_line(at, token) && token_peek(at->parser, 0)->kind == '<';
 }
 
+/* After `>` of a section comes the end, an item or another section; anything else on its line belongs to a value. */
+static bool closes_section(const Situation *at) {
+  const Token *next = token_peek(at->parser, 0);
+  bool section = next->kind == T_NAME && token_peek(at->parser, 1)->kind == '<';
+  return next->kind == 0 || begins_item(next->kind) || section || first_on_line(at, next);
+}
+
+/* After a `<` outside of a section: takes all of the keys, if these are keys, but not the `>`. */
+static void skip_section(const Situation *at) {
+  bool keys = token_peek(at->parser, 0)->kind == T_NAME && token_peek(at->parser, 1)->kind == '=';
+  for (const Token *next = token_peek(at->parser, 0); keys; next = token_peek(at->parser, 0)) {
+    if (next->kind == 0 || next->kind == '>' || (begins_item(next->kind) && first_on_line(at, next))) return;
+    token_take(at->parser);
+  }
+}
+
 static void skip_statement(const Situation *at, Token token) {
   for (;; token = token_take(at->parser)) {
     if (token.kind == ';') {
@@ -283,14 +299,15 @@ static void skip_item(const Situation *at, Token token) {
   bool assigns = token.kind == '=' && at->before.kind == T_NAME;
   bool statements =
       (begins_statement(token.kind) && !in_first_column(at, &token)) || (assigns && !in_first_column(at, &at->before));
-  for (bool first = true;; token = token_take(at->parser), first = false) {
+  for (;; token = token_take(at->parser)) {
     if (token.kind == '{') {
       skip_braces(at);
       if (!statements) break;
+    } else if (token.kind == '<') {
+      skip_section(at);
     } else if (token.kind == '}' || (token.kind == ';' && !statements)) {
       break;
-    } else if (token.kind == 0 ||
-               (!first && ((begins_item(token.kind) && first_on_line(at, &token)) || begins_section(at, &token)))) {
+    } else if (token.kind == 0 || (begins_item(token.kind) && first_on_line(at, &token)) || begins_section(at, &token)) {
       go_on(at, &token, 1);
       return;
     }
@@ -399,13 +416,6 @@ static bool dotted_as_name(const Situation *at) {
   return true;
 }
 
-/* After `>` of a section comes the end, an item or another section; anything else on its line belongs to a value. */
-static bool closes_section(const Situation *at) {
-  const Token *next = token_peek(at->parser, 0);
-  bool section = next->kind == T_NAME && token_peek(at->parser, 1)->kind == '<';
-  return next->kind == 0 || begins_item(next->kind) || section || first_on_line(at, next);
-}
-
 static bool comparison_in_value(const Situation *at) {
   if (at->site != SITE_SECTION || !expects(at, ';')) return false;
   bool other = at->found.kind == T_AND || at->found.kind == T_OR || at->found.kind == T_PIPE;
@@ -435,7 +445,7 @@ static bool missing_semicolon(const Situation *at) {
   bool name = kind == T_NAME || kind == T_DOTTED;
   int next = name ? token_peek(at->parser, 0)->kind : 0;
   bool new_line = first_on_line(at, &at->found);
-  bool ends = kind == '}' || kind == 0 || (kind == '>' && at->site == SITE_SECTION);
+  bool ends = (kind == '}' && at->site == SITE_STATEMENT) || (kind == '>' && at->site == SITE_SECTION) || kind == 0;
   bool begins = begins_item(kind) || begins_statement(kind) || (name && (new_line || next == '=' || next == '<'));
   if (!comma && !ends && !begins) return false;
   Diag *diag = diag_error(at->parser->all, "E0112", gap_after(&at->before), "expected `;` after %s",
@@ -517,7 +527,8 @@ static bool unbalanced(const Situation *at) {
   if (kind == '}' && open == NULL && at->site == SITE_ITEM) {
     Diag *diag = diag_error(at->parser->all, "E0114", at->found.span, "`}` closes nothing");
     diag_primary(diag, "no `{` is open");
-    go_on(at, NULL, 0);
+    if (expects(at, T_IMPORT)) go_on(at, NULL, 0);
+    else skip_past(at);
     return true;
   }
   bool new_statement = first_on_line(at, &at->found) &&
@@ -543,10 +554,19 @@ static bool late_edition(const Situation *at) {
   return true;
 }
 
+/* The sections there are, for guesses only: which names are right is decided later. */
+static bool is_section(const Token *name) {
+  static const char *const names[] = {"parallel", "shard", "schedule",   "optimizer", "precision",
+                                      "data",     "train", "checkpoint", "cluster"};
+  for (size_t i = 0; i < sizeof names / sizeof *names && name->kind == T_NAME; i++)
+    if (strcmp(name->value.name.text, names[i]) == 0) return true;
+  return false;
+}
+
 /* `parallel pp=8; … >` without its `<`, `repeat 8 x = …; }` without its `{`. */
 static bool missing_opener(const Situation *at) {
   bool assigns = at->found.kind == T_NAME && token_peek(at->parser, 0)->kind == '=';
-  bool section = at->site == SITE_ITEM && expects(at, '<') && at->before.kind == T_NAME && assigns;
+  bool section = at->site == SITE_ITEM && expects(at, '<') && is_section(&at->before) && assigns;
   bool body = at->site == SITE_STATEMENT && expects(at, '{') && (assigns || begins_statement(at->found.kind));
   if (!section && !body) return false;
   Diag *diag = diag_error(at->parser->all, "E0111", gap_after(&at->before), "expected %s after %s",
@@ -617,8 +637,28 @@ static const char *list_of(const Situation *at, const Choices *choices) {
   return count == 0 ? "something else" : list.at;
 }
 
+/* `dims a = 3;`, `retrun x;`: two words where the first is almost a keyword. */
+static const char *misspelled(const Situation *at) {
+  static const char *const items[] = {"import", "const", "config", "dim", "block", "model", NULL};
+  static const char *const statements[] = {"param", "frozen", "repeat", "if", "else", "return", "loss", "metric", NULL};
+  if (at->before.kind != T_NAME || (at->found.kind != T_NAME && at->found.kind != T_DOTTED &&
+                                    at->found.kind != T_NUMBER && at->found.kind != T_STRING && at->found.kind != '('))
+    return NULL;
+  const char *const *words = at->site == SITE_STATEMENT && expects(at, '=') ? statements
+                             : at->site == SITE_ITEM && expects(at, '<')    ? items
+                                                                            : NULL;
+  for (; words != NULL && *words != NULL; words++)
+    if (edit_distance(at->before.value.name.text, *words, strlen(*words) > 4 ? 2 : 1) <= (strlen(*words) > 4 ? 2 : 1))
+      return *words;
+  return NULL;
+}
+
 static void add_help(const Situation *at, Diag *diag) {
   int kind = at->found.kind;
+  if (misspelled(at) != NULL) {
+    diag_help(diag, "did you mean `%s`, not `%s`?", misspelled(at), at->before.value.name.text);
+    return;
+  }
   if (at->site == SITE_ITEM && kind == '{' && expects(at, '<'))
     diag_help(diag, "a section is written `%s < key=value; >`", at->before.value.name.text);
   else if (at->site == SITE_ITEM && kind == '=' && at->before.kind == T_NAME)

@@ -758,18 +758,19 @@ static void F(host_dropout)(pd_key key, uint64_t step, int64_t sample0, int64_t 
 
 static void F(host_init_normal)(pd_key key, int64_t n, const pd_local *at, double std, R *out) {
   const int64_t pieces = host_pieces(n, PD_CHUNK), run = pd_local_run(at, n);
-#pragma omp parallel for if (n > PD_GRAIN / 32) schedule(static)
+#pragma omp parallel for if (n > PD_GRAIN / 8) schedule(static)
   for (int64_t piece = 0; piece < pieces; piece++) {
     const int64_t to = host_min((piece + 1) * PD_CHUNK, n);
     for (int64_t i = piece * PD_CHUNK, count; i < to; i += count) {
-      count = host_min(run - i % run, to - i);
-      const uint64_t first = (uint64_t)pd_global_index(at, i);
-      for (int64_t j = 0; j < count;) {
-        const uint64_t element = first + (uint64_t)j;
-        double pair[2];
-        pd_normal_pair(key.seed, key.purpose, element / 2, pair);
-        for (uint64_t k = element % 2; k < 2 && j < count; k++) out[i + j++] = (R)(std * pair[k]);
-      }
+      const uint64_t first = (uint64_t)pd_global_index(at, i), pair = first / 2;
+      count = host_min(host_min(run - i % run, to - i), 2 * PD_LANES - 1); /* touches PD_LANES pairs at most */
+      const int64_t pairs = (int64_t)((first + (uint64_t)count - 1) / 2 - pair) + 1;
+      uint32_t words[4 * PD_LANES];
+      double values[2 * PD_LANES];
+      host_words(key.seed, key.purpose ^ PD_DRAW_NORMAL, 4 * pair, 4 * pairs, words);
+#pragma omp simd
+      for (int64_t j = 0; j < pairs; j++) pd_normal_of_block(words + 4 * j, values + 2 * j);
+      for (int64_t j = 0; j < count; j++) out[i + j] = (R)(std * values[(int64_t)(first % 2) + j]);
     }
   }
 }

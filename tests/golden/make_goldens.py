@@ -47,7 +47,7 @@ def gpt(p, data, layers, tied):
     return F.cross_entropy(logits.flatten(0, 1), data["targets"].flatten(), ignore_index=-100)
 
 
-def gpt_shapes(layers, tied, e=16, h=4, vocab=48, positions=8):
+def gpt_shapes(layers, tied, e=16, h=4, vocab=48, positions=10):
     shapes = {"wte": [vocab, e], "wpe": [positions, e], "layernorm.weight": [e], "layernorm.bias": [e]}
     if not tied:
         shapes["out"] = [e, vocab]

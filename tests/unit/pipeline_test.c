@@ -567,8 +567,9 @@ static void check_request(const char *name, int pp, int chunks, int64_t m) {
     Certificate certificate = schedule_certify(arena, &pipeline);
     cr_assert(accepted(certificate), "%s p %d v %d m %lld: %s", name, pp, chunks, (long long)m, certificate.why);
     cr_assert_null(certificate.why);
-    cr_assert_eq(play(arena, &pipeline, 1, 1, 1, 0).makespan, alone, "%s p %d v %d m %lld", name, pp, chunks,
-                  (long long)m);
+    double with_messages = play(arena, &pipeline, 1, 1, 1, 0).makespan; /* gradients that do not travel are not waited for */
+    cr_assert(variant == 0 ? with_messages == alone : with_messages <= alone, "%s p %d v %d m %lld: %g, not %g", name, pp,
+              chunks, (long long)m, with_messages, alone);
     int64_t messages[PD_ACTION_KINDS] = {0}, crossing = 0, returning = 0;
     for (int rank = 0; rank < pp; rank++)
       for (int64_t i = 0; i < pipeline.ranks[rank].count; i++) messages[pipeline.ranks[rank].at[i].kind]++;

@@ -101,6 +101,20 @@ Test(random, normal_is_normal) {
   }
 }
 
+/* the numbers themselves, by libm from the block's words */
+Test(random, normal_is_box_muller) {
+  for (uint64_t i = 0; i < 20000; i++) {
+    const uint32_t counter[4] = {(uint32_t)i, 0, 9 ^ UINT32_C(0x7f4a7c15), UINT32_C(0x9e3779b9)}, key[2] = {7, 0};
+    uint32_t w[4];
+    pd_philox(counter, key, w);
+    const double u = 1 - (double)(((uint64_t)w[1] << 32 | w[0]) >> 12) * 0x1p-52;
+    const double turn = 6.28318530717958647692 * ((double)(((uint64_t)w[3] << 32 | w[2]) >> 12) * 0x1p-52);
+    const double radius = sqrt(-2 * log(u));
+    cr_assert_float_eq(pd_normal_at(7, 9, 2 * i), radius * cos(turn), 2e-14, "pair %d", (int)i);
+    cr_assert_float_eq(pd_normal_at(7, 9, 2 * i + 1), radius * sin(turn), 2e-14, "pair %d", (int)i);
+  }
+}
+
 Test(random, streams_differ) {
   int same_seed = 0, same_purpose = 0, kinds = 0;
   double correlation = 0;
