@@ -6,7 +6,7 @@
 
 /* The data of step 0 are in place. For every trained parameter tensor, compares up to `elements` of its elements (drawn
  * from the seed) and prints, on rank 0, `parameter NAME: largest error X` where X is |g - d| / (|g| + |d| + scale), d being
- * (loss(w + h) - loss(w - h)) / 2h and scale the tensor's root mean square gradient. Returns the largest of all on every
+ * the fourth-order central difference of the loss and scale the tensor's root mean square gradient. Returns the largest of all on every
  * rank. Meant for compute=f64. */
 double pd_check_gradients(pd_engine *engine, pd_world *world, const pd_program *program, uint64_t seed,
                           const double *inverse_counts, int64_t elements);

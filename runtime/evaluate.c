@@ -11,19 +11,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Counted targets of the whole set, shared out over the ranks; also the first look at every value. */
-static void count_targets(pd_run *run) {
+void pd_evaluate_prepare(pd_run *run) {
   const pd_program *program = run->program;
   pd_problem problem;
   run->valid_inverse = calloc((size_t)program->normaliser_count + 1, sizeof *run->valid_inverse);
   if (run->valid_inverse == NULL) pd_fail(PD_EXIT_MEMORY, "not enough memory");
   for (int64_t s = run->world.rank; s < run->valid.samples; s += run->world.size) {
-    for (int n = 0; n < program->normaliser_count; n++) {
+    for (int d = 0; d < program->data_count; d++) {
       int64_t counted;
-      if (!pd_data_row(&run->valid, program->normalisers[n], s, run->world.tp_rank, NULL, &counted, &problem)) {
+      if (!pd_data_row(&run->valid, d, s, run->world.tp_rank, NULL, &counted, &problem)) {
         pd_fail(PD_EXIT_DATA, "%s", problem.text);
       }
-      run->valid_inverse[n] += (double)counted;
+      for (int n = 0; n < program->normaliser_count; n++) {
+        if (program->normalisers[n] == d) run->valid_inverse[n] += (double)counted;
+      }
     }
   }
   pd_sum_double(run->world.all, run->valid_inverse, program->normaliser_count);
@@ -56,7 +57,6 @@ static void show(pd_run *run, int64_t step, const double *sums) {
 void pd_evaluate(pd_run *run, int64_t step) {
   const pd_program *program = run->program;
   const int64_t total = run->valid.samples, rows = program->microbatch, wide = rows * program->dp;
-  if (run->valid_inverse == NULL) count_targets(run);
   const size_t results_count = (size_t)program->metric_count + 1;
   int64_t *valid = calloc((size_t)program->microbatches, sizeof *valid), *samples = calloc((size_t)rows, sizeof *samples);
   double *sums = calloc(results_count, sizeof *sums), *results = calloc(results_count, sizeof *results);

@@ -61,6 +61,7 @@ static void open_data(pd_run *run) {
   const bool only_generates = options->steps == 0 && options->generate != NULL && options->valid == NULL;
   if (!only_generates && pd_data_given(program, "valid", options->valid)) {
     if (!pd_data_open(&run->valid, program, "valid", options->valid, seed, &problem)) pd_fail(PD_EXIT_DATA, "%s", problem.text);
+    pd_evaluate_prepare(run);
   }
 }
 
@@ -75,8 +76,7 @@ static void open_outputs(pd_run *run) {
 
 static void dry_run(pd_run *run) {
   const pd_options *options = &run->options;
-  pd_check_data(run, &run->train);
-  pd_check_data(run, &run->valid);
+  pd_train_check_data(run);
   MPI_Barrier(run->world.all);
   if (run->world.rank != 0) return;
   printf("dry run: plan, memory and data are good; would train %" PRId64 " steps", options->steps);

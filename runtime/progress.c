@@ -34,6 +34,10 @@ static void row(const char *name, const char *format, ...) {
   putchar('\n');
 }
 
+static const char *plural(int64_t n) {
+  return n == 1 ? "" : "s";
+}
+
 typedef struct group {
   int64_t tensors, elements;
 } group;
@@ -53,11 +57,11 @@ static void show_parameters(const pd_program *program) {
     add(param->frozen ? &frozen : param->decay && program->decay != 0 ? &decayed : &plain, trips, trips * n);
   }
   char a[PD_FIGURE], b[PD_FIGURE], c[PD_FIGURE];
-  printf("%s: %" PRId64 " parameters in %" PRId64 " tensors, %s, compiled by %s\n", program->model, all.elements,
-         all.tensors, program->real_bytes == 4 ? "f32" : "f64", program->compiler);
-  row("decay", "%g on %" PRId64 " tensors (%s), none on %" PRId64 " (%s); frozen %" PRId64 " (%s)", program->decay,
-      decayed.tensors, pd_figure_count((double)decayed.elements, a), plain.tensors, pd_figure_count((double)plain.elements, b),
-      frozen.tensors, pd_figure_count((double)frozen.elements, c));
+  printf("%s: %" PRId64 " parameter%s in %" PRId64 " tensor%s, %s, compiled by %s\n", program->model, all.elements,
+         plural(all.elements), all.tensors, plural(all.tensors), program->real_bytes == 4 ? "f32" : "f64", program->compiler);
+  row("decay", "%g on %" PRId64 " tensor%s (%s), none on %" PRId64 " (%s); frozen %" PRId64 " (%s)", program->decay,
+      decayed.tensors, plural(decayed.tensors), pd_figure_count((double)decayed.elements, a), plain.tensors,
+      pd_figure_count((double)plain.elements, b), frozen.tensors, pd_figure_count((double)frozen.elements, c));
 }
 
 static void show_recipe(const pd_program *program) {
@@ -84,10 +88,10 @@ static void show_data(const pd_run *run) {
     const int64_t steps = pd_data_steps_per_epoch(train), dropped = train->samples - steps * batch;
     char order[64] = "in order";
     if (train->shuffle) snprintf(order, sizeof order, "shuffled by seed %" PRIu64, train->seed);
-    row("data", "%" PRId64 " samples, %s; %" PRId64 " steps an epoch, the last %" PRId64 " of it dropped", train->samples, order,
-        steps, dropped);
+    row("data", "%" PRId64 " sample%s, %s; %" PRId64 " step%s an epoch, the last %" PRId64 " sample%s of it dropped",
+        train->samples, plural(train->samples), order, steps, plural(steps), dropped, plural(dropped));
   }
-  if (run->valid.samples > 0) row("validation", "%" PRId64 " samples", run->valid.samples);
+  if (run->valid.samples > 0) row("validation", "%" PRId64 " sample%s", run->valid.samples, plural(run->valid.samples));
 }
 
 static void show_memory(const pd_run *run) {
@@ -112,19 +116,19 @@ void pd_progress_table(const pd_run *run) {
   const int ranks = run->world.size;
   char tokens[PD_FIGURE];
   show_parameters(program);
-  row("layout", "%d rank%s: pp %d x dp %d x tp %d, %d chunk%s a rank", ranks, ranks == 1 ? "" : "s", program->pp,
-      program->dp, program->tp, run->plan.pipeline.chunk_count / program->pp,
-      run->plan.pipeline.chunk_count == program->pp ? "" : "s");
+  const int chunks = run->plan.pipeline.chunk_count / program->pp;
+  row("layout", "%d rank%s: pp %d x dp %d x tp %d, %d chunk%s a rank", ranks, plural(ranks), program->pp, program->dp,
+      program->tp, chunks, plural(chunks));
   row("schedule", "%s%s, %" PRId64 " micro-batch%s of %" PRId64, run->plan.schedule,
       program->recompute ? " with recomputation" : "", program->microbatches, program->microbatches == 1 ? "" : "es",
       program->microbatch);
-  row("batch", "%" PRId64 " samples, %s %s a step; %" PRId64 " steps", program->batch,
+  row("batch", "%" PRId64 " sample%s, %s %s a step; %" PRId64 " step%s", program->batch, plural(program->batch),
       pd_figure_count((double)(program->batch * program->tokens_per_sample), tokens),
-      program->tokens_are_samples ? "samples" : "tokens", run->options.steps);
+      program->tokens_are_samples ? "samples" : "tokens", run->options.steps, plural(run->options.steps));
   show_data(run);
   show_recipe(program);
   row("threads", "%d a rank, %s kernels; %d core%s, %d rank%s on this node", machine->threads, run->options.kernels,
-      machine->cores, machine->cores == 1 ? "" : "s", machine->node_ranks, machine->node_ranks == 1 ? "" : "s");
+      machine->cores, plural(machine->cores), machine->node_ranks, plural(machine->node_ranks));
   show_memory(run);
   row("plan", "sha256 %.12s", run->plan.sha256);
   if (machine->bound) {
@@ -206,7 +210,7 @@ void pd_progress_end(pd_progress *progress) {
   char time[PD_FIGURE], speed[PD_FIGURE];
   if (progress->drawn) putchar('\n');
   progress->drawn = false;
-  printf("%" PRId64 " steps in %s, %s %s/s\n", progress->done, pd_figure_time(seconds, time),
+  printf("%" PRId64 " step%s in %s, %s %s/s\n", progress->done, plural(progress->done), pd_figure_time(seconds, time),
          pd_figure_count(seconds > 0 ? (double)progress->tokens / seconds : 0, speed), progress->unit);
   fflush(stdout);
 }

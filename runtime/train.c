@@ -51,12 +51,14 @@ bool pd_invert_counts(const pd_program *program, double *counts) {
   return any;
 }
 
-void pd_check_data(const pd_run *run, const pd_data *data) {
+void pd_train_check_data(const pd_run *run) {
   pd_problem problem;
-  for (int64_t s = run->world.rank; s < data->samples; s += run->world.size) {
+  for (int64_t s = run->world.rank; s < run->train.samples; s += run->world.size) {
     for (int d = 0; d < run->program->data_count; d++) {
       int64_t counted;
-      if (!pd_data_row(data, d, s, run->world.tp_rank, NULL, &counted, &problem)) pd_fail(PD_EXIT_DATA, "%s", problem.text);
+      if (!pd_data_row(&run->train, d, s, run->world.tp_rank, NULL, &counted, &problem)) {
+        pd_fail(PD_EXIT_DATA, "%s", problem.text);
+      }
     }
   }
 }

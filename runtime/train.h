@@ -18,7 +18,7 @@ typedef struct pd_run {
   pd_plan plan;
   pd_engine *engine;
   pd_data train, valid;     /* samples 0: none given */
-  double *valid_inverse;    /* per normaliser, over the whole validation set; counted when first needed */
+  double *valid_inverse;    /* per normaliser: 1 / counted targets of the whole validation set */
   pd_log log;
   pd_progress progress;
 } pd_run;
@@ -35,7 +35,7 @@ void pd_check(pd_run *run);
 void pd_feed(pd_run *run, const pd_data *data, int64_t mb, const int64_t *samples, int64_t valid, double *counts);
 /* counts -> 1 / counts, 0 for none; true if any target counts, or nothing is counted in this model. */
 bool pd_invert_counts(const pd_program *program, double *counts);
-/* Checks every value of a data set, shared out over all ranks. */
-void pd_check_data(const pd_run *run, const pd_data *data);
+/* Checks every value of the training data, shared out over all ranks. */
+void pd_train_check_data(const pd_run *run);
 
 #endif

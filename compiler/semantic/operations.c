@@ -459,7 +459,6 @@ static Val rule_slice(Call *call) {
   if (begin < 0 || end <= begin || end > size)
     return fail(call, "E0321", call->expr->span, "`slice` from %" PRId64 " to %" PRId64 " does not lie in %s", begin, end,
                 axis_text(sem, old));
-  if (begin == 0 && end == size) return x;
   if (!whole_axis(call, old, call->expr->span)) return val_error();
   return slice_of(call, x.value, axis, begin, anonymous_axis(sem, end - begin, NULL, call->expr->span));
 }

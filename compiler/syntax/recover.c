@@ -231,6 +231,12 @@ static bool closes_section(const Situation *at) {
   return next->kind == 0 || begins_item(next->kind) || section || first_on_line(at, next);
 }
 
+/* True when the next token is on another line, or begins an item: what was skipped ends here. */
+static bool line_ends(const Situation *at) {
+  const Token *next = token_peek(at->parser, 0);
+  return next->kind == 0 || begins_item(next->kind) || first_on_line(at, next);
+}
+
 /* After a `<` outside of a section: takes all of the keys, if these are keys, but not the `>`. */
 static void skip_section(const Situation *at) {
   bool keys = token_peek(at->parser, 0)->kind == T_NAME && token_peek(at->parser, 1)->kind == '=';
@@ -262,7 +268,7 @@ static void skip_key(const Situation *at, Token token) {
     } else if (token.kind == ';') {
       go_on(at, NULL, 0);
       return;
-    } else if (token.kind == 0 || token.kind == '>') {
+    } else if (token.kind == 0 || (token.kind == '>' && closes_section(at))) {
       go_on(at, &token, 1);
       return;
     } else if ((begins_item(token.kind) && first_on_line(at, &token)) || begins_section(at, &token)) {
@@ -283,7 +289,7 @@ static void skip_header(const Situation *at, Token token) {
       go_on(at, (Token[]){made_up(at, '{'), token}, 2);
       return;
     }
-    if (token.kind == ';') {
+    if (token.kind == ';' && line_ends(at)) {
       go_on(at, (Token[]){made_up(at, '{'), made_up(at, '}')}, 2);
       return;
     }
@@ -305,7 +311,7 @@ static void skip_item(const Situation *at, Token token) {
       if (!statements) break;
     } else if (token.kind == '<') {
       skip_section(at);
-    } else if (token.kind == '}' || (token.kind == ';' && !statements)) {
+    } else if (token.kind == '}' || (token.kind == ';' && !statements && line_ends(at))) {
       break;
     } else if (token.kind == 0 || (begins_item(token.kind) && first_on_line(at, &token)) || begins_section(at, &token)) {
       go_on(at, &token, 1);
