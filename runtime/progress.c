@@ -122,9 +122,13 @@ void pd_progress_table(const pd_run *run) {
   row("schedule", "%s%s, %" PRId64 " micro-batch%s of %" PRId64, run->plan.schedule,
       program->recompute ? " with recomputation" : "", program->microbatches, program->microbatches == 1 ? "" : "es",
       program->microbatch);
-  row("batch", "%" PRId64 " sample%s, %s %s a step; %" PRId64 " step%s", program->batch, plural(program->batch),
-      pd_figure_count((double)(program->batch * program->tokens_per_sample), tokens),
-      program->tokens_are_samples ? "samples" : "tokens", run->options.steps, plural(run->options.steps));
+  char per_step[48] = "";
+  if (!program->tokens_are_samples) {
+    snprintf(per_step, sizeof per_step, ", %s tokens",
+             pd_figure_count((double)(program->batch * program->tokens_per_sample), tokens));
+  }
+  row("batch", "%" PRId64 " sample%s%s a step; %" PRId64 " step%s", program->batch, plural(program->batch), per_step,
+      run->options.steps, plural(run->options.steps));
   show_data(run);
   show_recipe(program);
   row("threads", "%d a rank, %s kernels; %d core%s, %d rank%s on this node", machine->threads, run->options.kernels,

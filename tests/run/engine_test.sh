@@ -15,9 +15,9 @@ passed=0 failed=0
 compile() { # name flag…
   local name=$1
   shift
-  # small: tiny messages and buckets take the paths of huge ones; the runtime's files come before the library's
+  # what is compiled in another way here comes before the library's
   local own=()
-  [[ " $* " != *" -DPD_BUCKET_BYTES"* ]] || own=("$root"/runtime/{layout,walk,world,reduce}.c "$root"/runtime/engine*.c)
+  [ $# -lt 2 ] || own=("$root"/runtime/{layout,walk,world,reduce}.c "$root"/runtime/engine*.c)
   mpicc -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra "$@" -I"$root/runtime" -o "$out/$name" \
     "$root"/tests/run/engine_{program,model,schedules}.c "${own[@]}" "$lib/libpdrt.a" $(cat "$lib/libs") || failed=$((failed + 1))
 }
@@ -38,7 +38,8 @@ run() { # program pp dp tp batch microbatch
 
 compile f32
 compile f64 -DPD_TEST_DOUBLE
-compile small -DPD_BUCKET_BYTES=256 -DPD_MESSAGE_LIMIT=100
+compile small -DPD_BUCKET_BYTES=256 -DPD_MESSAGE_LIMIT=100 # tiny ones take the paths of huge ones
+compile checked -fsanitize=address,undefined -fno-sanitize-recover
 
 run f32 1 1 1 4 1
 run f32 2 1 1 8 1
@@ -51,10 +52,13 @@ run f64 3 1 2 12 2
 run f64 2 3 1 6 1
 run small 2 2 2 8 2
 run small 2 3 1 12 1
+ASAN_OPTIONS=detect_leaks=0 run checked 1 1 1 6 2
+ASAN_OPTIONS=detect_leaks=0 run checked 2 2 1 8 1
 # every message waits for its receiver, and ranks fall behind each other
 export PD_TEST_JITTER=1 OMPI_MCA_btl_vader_eager_limit=80 OMPI_MCA_btl_self_eager_limit=80
-run f32 4 1 1 8 2
-run f32 2 2 2 16 4
-run small 3 2 1 12 2
+run f64 4 1 1 16 2
+run f32 2 2 2 32 4
+run f32 4 1 2 16 4
+run small 3 2 1 48 4
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

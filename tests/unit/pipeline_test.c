@@ -268,6 +268,18 @@ Test(kinds, placements) {
   arena_free(arena);
 }
 
+Test(kinds, groups_are_balanced_with_the_largest_first) {
+  Arena *arena = arena_new();
+  OrderTable table = order_table(arena, &(ScheduleRequest){4, 2, 11}, 0);
+  cr_assert(table.count == 22 && table.largest == 6);
+  for (int j = 0; j < 22; j++) { /* two groups, of six and of five */
+    int chunk = j < 12 ? j / 6 : (j - 12) / 5, mb = j < 12 ? j % 6 : 6 + (j - 12) % 5;
+    cr_assert(table.at[j].chunk == chunk && table.at[j].microbatch == mb, "entry %d", j);
+  }
+  cr_assert_eq(order_table(arena, &(ScheduleRequest){4, 2, 3}, 0).largest, 3);
+  arena_free(arena);
+}
+
 /* Costs of a chunk are 12 / chunks, so that a share costs 12 and one unit of the table is 12. */
 static void check_oracle(const char *name, int chunks, double t, double beta, double sigma, double peak) {
   Arena *arena = arena_new();
@@ -675,6 +687,24 @@ Test(certify, three_kinds_of_sends_differ) {
   c = schedule_certify(arena, &pipeline);
   cr_assert(c.complete && c.ordered && c.matched, "%s", c.why);
   cr_assert(!c.acyclic_buffered && !c.acyclic_rendezvous && !c.acyclic_grouped);
+  arena_free(arena);
+}
+
+Test(certify, wants_receives_in_the_order_of_sends_and_microbatches_in_theirs) {
+  Arena *arena = arena_new();
+  static const char *const crossed[] = {"0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1",
+                                        "1RECV_F1 1RECV_F0 1F0 1F1 1B0 1SEND_B0 1B1 1SEND_B1"};
+  pd_pipeline pipeline = by_hand(arena, 2, crossed, 2);
+  Certificate c = schedule_certify(arena, &pipeline);
+  cr_assert(c.complete && c.ordered && !c.matched);
+  cr_assert_str_eq(c.why, "rank 1 receives 1RECV_F1 before 1RECV_F0, but rank 0 sends them in the other order");
+  static const char *const turned[] = {"0F1 0F0 0B0 0B1", "0F0 0F1 0B1 0B0", "0F0 0F1 0I0 0I1 0W1 0W0"};
+  for (size_t k = 0; k < 3; k++) {
+    pipeline = by_hand(arena, 2, &turned[k], 1);
+    pipeline.split = k == 2;
+    c = schedule_certify(arena, &pipeline);
+    cr_assert(c.complete && !c.ordered, "%s", turned[k]);
+  }
   arena_free(arena);
 }
 
