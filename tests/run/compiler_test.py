@@ -1,0 +1,147 @@
+"""What pdc itself promises: one size of source for every layout, the same bytes everywhere, outputs that appear whole or not
+at all, memory that is refused when it does not fit, volumes of communication by their closed forms."""
+import hashlib
+import json
+import os
+import shutil
+
+import harness
+from harness import check, directory, pdc
+
+EXAMPLES = os.path.join(harness.ROOT, "examples")
+
+
+def example(name):
+    return os.path.join(EXAMPLES, name + ".pd")
+
+
+def output(*words):
+    result = pdc(*words)
+    check(result.code == 0, result.describe())
+    return result.out
+
+
+def test_emitted_source_does_not_grow():
+    sizes = [len(output("--emit=c", "-o", "-", *["-D%s" % d for d in defines], example("gpt3-175b")))
+             for defines in ((), ("layers=16",), ("layers=960",), ("parallel.dp=2",), ("parallel.pp=4",), ("schedule.kind=gpipe", "schedule.chunks=1"))]
+    check(max(sizes) - min(sizes) < 0.01 * min(sizes), "sizes of the source differ: %s" % sizes)
+
+
+def test_gpt3_stages_hold_twelve_layers():
+    for defines in (("-Dschedule.kind=1f1b", "-Dschedule.chunks=1"), ()):
+        plan = json.loads(output("--emit=plan", *defines, example("gpt3-175b")))
+        layers = [0] * 8
+        for chunk in plan["chunks"]:
+            for run in chunk["layers"]:
+                if run["name"] == "layers":
+                    layers[chunk["rank"]] += run["last"] - run["first"] + 1
+        check(layers == [12] * 8, "layers of the stages: %s" % layers)
+        check(plan["batch"]["microbatches"] == 24, "micro-batches: %s" % plan["batch"])
+
+
+def test_parameter_counts():
+    for name, count in (("gpt3-175b", 174615846912), ("gpt2-124m", 124439808), ("llama3-70b", 70552387584)):
+        text = pdc("check", "-v", example(name)).err
+        check("%d parameters" % count in text, "%s should have %d parameters: %s" % (name, count, text[:200]))
+
+
+def test_tensor_parallel_volume():
+    """Two all-reduces of b s h a layer forward, two backward (Megatron-LM); embedding one, head one, loss three of b s."""
+    plan = json.loads(output("--emit=plan", "-Dschedule.kind=1f1b", "-Dschedule.chunks=1", example("gpt3-175b")))
+    bsh = 1 * 2048 * 12288 * 4
+    wide = narrow = 0
+    for communicator in plan["communicators"]:
+        if communicator["axis"] != "tp":
+            continue
+        for operation in communicator["operations"]:
+            if operation["bytes"] == bsh:
+                wide += operation["count"]
+            else:
+                narrow += operation["count"] * operation["bytes"]
+    check(wide == 24 * (96 * 4 + 2), "all-reduces of b s h: %d" % wide)
+    check(narrow == 24 * 3 * 2048 * 4, "bytes of the loss's reductions: %d" % narrow)
+
+
+def test_data_parallel_volume():
+    """Every gradient element is reduced exactly once a step: the buckets of a rank add up to its gradients, a tied one once."""
+    plan = json.loads(output("--emit=plan", "-Dschedule.kind=1f1b", "-Dschedule.chunks=1", example("gpt3-175b")))
+    for rank in plan["ranks"]:
+        buckets = sum(operation["bytes"] for communicator in plan["communicators"]
+                      if communicator["axis"] == "dp" and communicator["pp_rank"] == rank["rank"]
+                      for operation in communicator["operations"])
+        check(buckets == rank["memory"]["gradients"], "rank %d: buckets %d bytes, gradients %d" % (rank["rank"], buckets, rank["memory"]["gradients"]))
+
+
+def test_same_bytes_everywhere():
+    place = directory()
+    shutil.copy(example("gpt-bible"), os.path.join(place, "gpt-bible.pd"))
+    first = output("--emit=plan", example("gpt-bible"))
+    other = harness.command([harness.PDC, "--emit=plan", "gpt-bible.pd"], 60, cwd=place,
+                            environment={"LC_ALL": "tr_TR.UTF-8", "LANG": "de_DE.UTF-8", "TZ": "Pacific/Auckland", "OMP_NUM_THREADS": "7"})
+    check(other.code == 0 and other.out == first, "the plan depends on the place or the locale")
+    check("/" not in json.loads(first)["model"] and harness.ROOT not in first, "the plan names a path")
+
+
+def test_plan_hash_covers_the_plan():
+    text = output("--emit=plan", example("mlp-fashion"))
+    at = text.rindex('  "sha256": "')
+    body, rest = text[:at], text[at + len('  "sha256": "'):]
+    check(hashlib.sha256(body.encode()).hexdigest() == rest.split('"')[0], "sha256 does not cover the bytes before its line")
+
+
+def test_program_prints_the_compilers_plan():
+    source = harness.read_program("mlp")
+    program = harness.build(source)
+    result = harness.command([program, "--plan"], 30)
+    check(result.code == 0 and result.out == harness.emit("plan", source), "./train --plan and pdc --emit=plan differ")
+
+
+def test_source_changes_change_the_plan():
+    source = harness.read_program("mlp")
+    first = harness.plan(source)["source"]["sha256"]
+    check(harness.plan(source, {"blocks": 3})["source"]["sha256"] != first, "-D does not reach the source's hash")
+    check(harness.plan("// a comment moves nothing\n" + source)["parallel"] == harness.plan(source)["parallel"], "comments matter")
+
+
+def test_memory_is_refused_above_the_cluster():
+    source = harness.read_program("mlp")
+    need = max(rank["memory"]["total"] for rank in harness.plan(source)["ranks"])
+    harness.plan(source + "cluster < memory=%d; >\n" % need)
+    message = harness.refused(source + "cluster < memory=%d; >\n" % (need - 1), need, need - 1)
+    check("stage 0" in message, "the refusal does not name the stage: %s" % message)
+
+
+def test_failing_c_compiler_leaves_nothing():
+    place = directory()
+    shutil.copy(example("mlp-fashion"), os.path.join(place, "m.pd"))
+    result = pdc("--cc=false", "-o", "train", "m.pd", cwd=place)
+    check(result.code == 3, result.describe())
+    check(os.listdir(place) == ["m.pd"], "files left: %s" % os.listdir(place))
+
+
+def test_kept_source_and_plan():
+    place = directory()
+    shutil.copy(example("mlp-fashion"), os.path.join(place, "m.pd"))
+    result = pdc("-S", "m.pd", cwd=place)
+    check(result.code == 0, result.describe())
+    check(sorted(os.listdir(place)) == ["m.c", "m.pd", "m.plan.json"], "files: %s" % os.listdir(place))
+    with open(os.path.join(place, "m.c")) as file:
+        text = file.read()
+    check("// m.pd:" in text and "[batch, pixel] = 32 x 784" in text, "no source lines or shapes in the C")
+
+
+def test_usage_errors():
+    for words, code, fact in ((("--emit=nothing", "x.pd"), 2, "choose one of"), (("--wide", "x.pd"), 2, "unknown option"),
+                              (("--emitt=c", "x.pd"), 2, "--emit"), ((), 2, "no input"), (("absent.pd",), 2, "absent.pd"),
+                              (("--target=cuda", "x.pd"), 2, "host"), (("--explain=E0520",), 0, "memory"), (("--explain=E9999",), 2, "E9999")):
+        result = pdc(*words)
+        check(result.code == code and fact in result.text, "pdc %s: %s" % (" ".join(words), result.describe()))
+
+
+def test_help_lists_every_option():
+    text = output("--help")
+    for option in ("-o FILE", "-D NAME=VALUE", "-I DIR", "-S", "--emit=KIND", "--explain=CODE", "exit status"):
+        check(option in text, "--help does not mention %s" % option)
+
+
+harness.main(__name__)
