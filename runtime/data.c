@@ -126,8 +126,8 @@ static bool open_array(pd_data *data, int input, const char *path, pd_problem *p
                                      .stride = sample_elements(info),
                                      .scale = pd_element_whole(array.type) ? scale : 1};
   if (data->samples >= 0 && data->samples != array.shape[0]) {
-    return pd_problem_say(problem, "data `%s`: holds %" PRId64 " samples, but `%s` holds %" PRId64, path, array.shape[0],
-                          data->files[0].path, data->samples);
+    return pd_problem_say(problem, "data `%s`: holds %" PRId64 " samples, but `%s` holds %" PRId64, path,
+                          array.shape[0], data->files[0].path, data->samples);
   }
   data->samples = array.shape[0];
   return true;
@@ -140,19 +140,20 @@ static bool open_stream(pd_data *data, pd_bytes *file, pd_element type, pd_probl
   for (int d = 0; d < program->data_count; d++) {
     const pd_data_info *info = &program->data[d];
     if (seq == 0 || d > 1 || !info->is_integer || info->rank != 1 || info->shape[0] != seq) {
-      return pd_problem_say(problem,
-                            "data `%s`: a stream of tokens feeds models of one or two whole-number inputs [batch, seq], "
-                            "which input `%s` does not fit; name an array for every input: %s=FILE",
-                            file->path, info->name, info->name);
+      return pd_problem_say(
+          problem,
+          "data `%s`: a stream of tokens feeds models of one or two whole-number inputs [batch, seq], "
+          "which input `%s` does not fit; name an array for every input: %s=FILE",
+          file->path, info->name, info->name);
     }
     data->sources[d] = (pd_source){
         .file = file, .type = type, .first = d * (int64_t)pd_element_bytes(type), .stride = seq, .scale = 1};
   }
   const int64_t width = pd_element_bytes(type), tokens = file->size / width;
   if (file->size % width != 0) {
-    return pd_problem_say(problem, "data `%s`: byte %" PRId64 ": expected the rest of a token of %" PRId64
-                                   " bytes, but the file ends",
-                          file->path, file->size, width);
+    return pd_problem_say(
+        problem, "data `%s`: byte %" PRId64 ": expected the rest of a token of %" PRId64 " bytes, but the file ends",
+        file->path, file->size, width);
   }
   if (tokens < seq + 1) {
     return pd_problem_say(problem, "data `%s`: holds %" PRId64 " tokens, but one sample takes seq + 1 = %" PRId64,
@@ -207,8 +208,9 @@ static bool open_single(pd_data *data, const char *path, pd_problem *problem) {
   if (file == NULL) return false;
   if (format == NULL && !pd_array_is(file)) return open_stream(data, file, PD_U8, problem);
   if (data->program->data_count != 1) {
-    return pd_problem_say(problem, "data `%s`: one array, but the model has %d inputs: give a directory or input=file,…",
-                          path, data->program->data_count);
+    return pd_problem_say(problem,
+                          "data `%s`: one array, but the model has %d inputs: give a directory or input=file,…", path,
+                          data->program->data_count);
   }
   pd_bytes_close(file);
   data->file_count--;
@@ -225,8 +227,8 @@ static bool open_named(pd_data *data, const char *name, size_t name_length, cons
       const size_t n = strlen(names);
       snprintf(names + n, sizeof names - n, "%s`%s`", d > 0 ? ", " : "", data->program->data[d].name);
     }
-    return pd_problem_say(problem, "data: the model has no input `%.*s`, only %s", (int)(name_length < 100 ? name_length : 100),
-                          name, names);
+    return pd_problem_say(problem, "data: the model has no input `%.*s`, only %s",
+                          (int)(name_length < 100 ? name_length : 100), name, names);
   }
   if (data->sources[input].file != NULL) {
     return pd_problem_say(problem, "data: input `%s` is given twice", data->program->data[input].name);
@@ -275,7 +277,8 @@ static bool read_order(pd_data *data, const char *split, int64_t seed, pd_proble
   if (own != NULL) {
     char *end = NULL;
     data->seed = strtoull(own, &end, 10);
-    if (*own < '0' || *own > '9' || *end != 0) data->seed = (uint64_t)data->program->seed; /* spelled 1K: the compiler's */
+    if (*own < '0' || *own > '9' || *end != 0)
+      data->seed = (uint64_t)data->program->seed; /* spelled 1K: the compiler's */
   }
   if (seed >= 0) data->seed = (uint64_t)seed;
   return true;
@@ -288,8 +291,8 @@ bool pd_data_open(pd_data *data, const pd_program *program, const char *split, c
   data->sources = calloc(inputs + 1, sizeof *data->sources);
   data->files = calloc(inputs + 2, sizeof *data->files);
   if (data->sources == NULL || data->files == NULL) return pd_problem_say(problem, "data: not enough memory");
-  bool good = read_order(data, split, seed, problem) && (command != NULL ? open_command(data, command, problem)
-                                                                          : open_section(data, split, problem));
+  bool good = read_order(data, split, seed, problem) &&
+              (command != NULL ? open_command(data, command, problem) : open_section(data, split, problem));
   for (int d = 0; d < program->data_count && good; d++) {
     if (data->sources[d].file != NULL || !is_read(program, d)) continue;
     good = pd_problem_say(problem, "data: input `%s` of the model is given no %s data", program->data[d].name, split);
@@ -338,8 +341,9 @@ static bool out_of_range(const pd_data *data, int input, int64_t sample, int64_t
   } else {
     snprintf(rule, sizeof rule, "a whole number of 32 bits");
   }
-  return pd_problem_say(problem, "data `%s`: id %" PRId64 " at position %" PRId64 " (byte %" PRId64 ", sample %" PRId64
-                                 ") of input `%s`: must be %s",
+  return pd_problem_say(problem,
+                        "data `%s`: id %" PRId64 " at position %" PRId64 " (byte %" PRId64 ", sample %" PRId64
+                        ") of input `%s`: must be %s",
                         source->file->path, value, data->tokens ? position + input : position, byte, sample, info->name,
                         rule);
 }
@@ -356,9 +360,12 @@ static part part_of(const pd_program *program, const pd_data_info *info, int tp_
     return p;
   }
   for (int i = 0; i < info->rank; i++) {
-    if (i < info->split_axis) p.outer *= info->shape[i];
-    else if (i > info->split_axis) p.inner *= info->shape[i];
-    else p.axis = info->shape[i];
+    if (i < info->split_axis)
+      p.outer *= info->shape[i];
+    else if (i > info->split_axis)
+      p.inner *= info->shape[i];
+    else
+      p.axis = info->shape[i];
   }
   p.size = p.axis / program->tp;
   p.first = p.size * tp_rank;
@@ -408,8 +415,10 @@ static void real_row(const pd_data *data, int input, int64_t sample, const part 
   const int64_t run = p->size * p->inner;
   for (int64_t o = 0; o < p->outer; o++) {
     const unsigned char *from = at + (o * p->axis + p->first) * p->inner * pd_element_bytes(source->type);
-    if (data->program->real_bytes == 4) real_run_float(source, from, run, (float *)out + o * run);
-    else real_run_double(source, from, run, (double *)out + o * run);
+    if (data->program->real_bytes == 4)
+      real_run_float(source, from, run, (float *)out + o * run);
+    else
+      real_run_double(source, from, run, (double *)out + o * run);
   }
 }
 

@@ -77,15 +77,23 @@ static inline uint64_t raw_at(int bytes, bool big_endian, const unsigned char *a
 
 int64_t pd_element_whole_at(pd_element type, bool big_endian, const unsigned char *at) {
   switch (type) {
-  case PD_U8: return at[0];
-  case PD_I8: return (int8_t)at[0];
-  case PD_U16: return (int64_t)raw_at(2, big_endian, at);
-  case PD_I16: return (int16_t)raw_at(2, big_endian, at);
-  case PD_U32: return (int64_t)raw_at(4, big_endian, at);
-  case PD_I32: return (int32_t)raw_at(4, big_endian, at);
-  case PD_I64: return (int64_t)raw_at(8, big_endian, at);
+  case PD_U8:
+    return at[0];
+  case PD_I8:
+    return (int8_t)at[0];
+  case PD_U16:
+    return (int64_t)raw_at(2, big_endian, at);
+  case PD_I16:
+    return (int16_t)raw_at(2, big_endian, at);
+  case PD_U32:
+    return (int64_t)raw_at(4, big_endian, at);
+  case PD_I32:
+    return (int32_t)raw_at(4, big_endian, at);
+  case PD_I64:
+    return (int64_t)raw_at(8, big_endian, at);
   case PD_F32:
-  case PD_F64: break;
+  case PD_F64:
+    break;
   }
   return 0;
 }
@@ -207,7 +215,8 @@ static bool read_npy(const unsigned char *at, int64_t size, const char *path, pd
   while (!take(&c, "}")) {
     if (!type && take(&c, "'descr':")) {
       if (!(type = npy_type(&c, array))) {
-        return wrong(problem, path, c.at, "a little-endian type: '|u1' '|i1' '<u2' '<i2' '<u4' '<i4' '<i8' '<f4' '<f8'");
+        return wrong(problem, path, c.at,
+                     "a little-endian type: '|u1' '|i1' '<u2' '<i2' '<u4' '<i4' '<i8' '<f4' '<f8'");
       }
     } else if (!order && take(&c, "'fortran_order':")) {
       if (!(order = take(&c, "False"))) return wrong(problem, path, c.at, "`False`: elements must lie in C order");
@@ -251,15 +260,16 @@ static bool inflate_file(gzFile file, pd_bytes *bytes, pd_array *array, pd_probl
   int64_t room = PREFIX, size = 0, need = -1;
   unsigned char *at = malloc((size_t)room);
   for (;;) {
-    if (at == NULL) return pd_problem_say(problem, "data `%s`: not enough memory for %" PRId64 " bytes", bytes->path, room);
+    if (at == NULL)
+      return pd_problem_say(problem, "data `%s`: not enough memory for %" PRId64 " bytes", bytes->path, room);
     const int64_t ask = room - size < 1 << 20 ? room - size : 1 << 20;
     const int got = gzread(file, at + size, (unsigned)ask);
     if (got < 0) {
       int code = 0;
       const char *why = gzerror(file, &code);
       free(at);
-      return pd_problem_say(problem, "data `%s`: damaged gzip data after %" PRId64 " bytes of contents: %s", bytes->path,
-                            size, why);
+      return pd_problem_say(problem, "data `%s`: damaged gzip data after %" PRId64 " bytes of contents: %s",
+                            bytes->path, size, why);
     }
     size += got;
     if (need < 0 && (got == 0 || size == PREFIX)) { /* the header is here, or never will be */
@@ -304,8 +314,9 @@ bool pd_array_open(pd_bytes *bytes, pd_array *array, pd_problem *problem) {
   }
   if (bytes->size - array->first == array->bytes) return true;
   const bool shorter = bytes->size - array->first < array->bytes;
-  return pd_problem_say(problem, "data `%s`: byte %" PRId64 ": expected %s: the header promises %" PRId64
-                                 " bytes of elements, %" PRId64 " are there",
+  return pd_problem_say(problem,
+                        "data `%s`: byte %" PRId64 ": expected %s: the header promises %" PRId64
+                        " bytes of elements, %" PRId64 " are there",
                         bytes->path, shorter ? bytes->size : array->first + array->bytes,
                         shorter ? "more elements, but the file ends" : "the end of the file", array->bytes,
                         bytes->size - array->first);

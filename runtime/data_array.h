@@ -28,10 +28,10 @@ double pd_element_real_at(pd_element type, bool big_endian, const unsigned char 
 typedef struct pd_array {
   pd_element type;
   bool big_endian, idx;
-  int rank;                        /* of the whole array: samples first */
+  int rank; /* of the whole array: samples first */
   int64_t shape[PD_MAX_RANK + 1];
-  int64_t first;                   /* byte offset of the elements */
-  int64_t bytes;                   /* of all elements: the file holds exactly these after `first` */
+  int64_t first; /* byte offset of the elements */
+  int64_t bytes; /* of all elements: the file holds exactly these after `first` */
 } pd_array;
 /* Whether the file starts like an array file. */
 bool pd_array_is(const pd_bytes *bytes);

@@ -37,9 +37,9 @@ static int by_name(const void *a, const void *b) {
 static char *trip_name(const pd_param_info *param, int64_t trip) {
   char *name = NULL;
   const char *braces = param->per_trip ? strstr(param->name, "{}") : NULL;
-  const int n = braces == NULL ? asprintf(&name, "%s", param->name)
-                               : asprintf(&name, "%.*s%" PRId64 "%s", (int)(braces - param->name), param->name, trip,
-                                          braces + 2);
+  const int n = braces == NULL
+                    ? asprintf(&name, "%s", param->name)
+                    : asprintf(&name, "%.*s%" PRId64 "%s", (int)(braces - param->name), param->name, trip, braces + 2);
   return n < 0 ? NULL : name;
 }
 
@@ -129,7 +129,9 @@ static void check_names(const names *wanted, const pd_safetensors *file) {
   name_list missing = {.count = 0}, extra = {.count = 0};
   int64_t i = 0, j = 0;
   while (i < wanted->count || j < file->count) { /* both ascend */
-    const int order = i == wanted->count ? 1 : j == file->count ? -1 : strcmp(wanted->at[i].name, file->tensors[j].name);
+    const int order = i == wanted->count ? 1
+                      : j == file->count ? -1
+                                         : strcmp(wanted->at[i].name, file->tensors[j].name);
     if (order < 0) add_name(&missing, wanted->at[i].name);
     if (order > 0) add_name(&extra, file->tensors[j].name);
     i += order <= 0;
@@ -139,8 +141,8 @@ static void check_names(const names *wanted, const pd_safetensors *file) {
   char text[2600] = "";
   size_t n = 0;
   if (missing.count > 0) {
-    n = (size_t)snprintf(text, sizeof text, "lacks %" PRId64 " of %" PRId64 " tensors of the model: %s%s", missing.count,
-                         wanted->count, missing.text, missing.count > 8 ? ", ..." : "");
+    n = (size_t)snprintf(text, sizeof text, "lacks %" PRId64 " of %" PRId64 " tensors of the model: %s%s",
+                         missing.count, wanted->count, missing.text, missing.count > 8 ? ", ..." : "");
   }
   if (extra.count > 0) {
     snprintf(text + n, sizeof text - n, "%sholds %" PRId64 " that the model does not have: %s%s", n > 0 ? "; " : "",
@@ -156,8 +158,8 @@ static void check_tensor(const pd_param_info *param, const pd_tensor *tensor, co
     char has[256], wants[256];
     shape_text(tensor->shape, tensor->rank, has, sizeof has);
     shape_text(param->shape, param->rank, wants, sizeof wants);
-    pd_fail(PD_EXIT_CHECKPOINT, "weights `%s`: tensor `%s` has shape %s, the model's is %s", file->path, tensor->name, has,
-            wants);
+    pd_fail(PD_EXIT_CHECKPOINT, "weights `%s`: tensor `%s` has shape %s, the model's is %s", file->path, tensor->name,
+            has, wants);
   }
   if (!pd_safetensors_is_real(tensor)) {
     pd_fail(PD_EXIT_CHECKPOINT, "weights `%s`: tensor `%s` is %s; F64, F32, F16 and BF16 can be read", file->path,
@@ -198,7 +200,8 @@ typedef struct offer {
 } offer;
 
 /* Elements at .. at+n-1 of a part, in its own order, to their places in the file. */
-static void put_piece(pd_safetensors_writer *writer, int64_t tensor, const runs *r, int64_t at, int64_t n, const char *from) {
+static void put_piece(pd_safetensors_writer *writer, int64_t tensor, const runs *r, int64_t at, int64_t n,
+                      const char *from) {
   pd_problem problem;
   while (n > 0) {
     const int64_t inside = at % r->length, m = n < r->length - inside ? n : r->length - inside;
@@ -211,8 +214,8 @@ static void put_piece(pd_safetensors_writer *writer, int64_t tensor, const runs 
   }
 }
 
-static void gather(pd_safetensors_writer *writer, int64_t tensor, const pd_world *world, const offer *offers, const char *own,
-                   char *piece) {
+static void gather(pd_safetensors_writer *writer, int64_t tensor, const pd_world *world, const offer *offers,
+                   const char *own, char *piece) {
   for (int rank = 0; rank < world->size; rank++) {
     const runs r = runs_of(&offers[rank].local);
     for (int64_t at = 0; at < offers[rank].elements; at += PIECE) {
@@ -260,8 +263,10 @@ void pd_weights_save(const pd_program *program, pd_engine *engine, const pd_worl
     const char *own = kind == PD_WEIGHTS ? part.weights : part.gradients;
     offer mine = {.elements = part.owner && own != NULL ? part.elements : 0, .local = part.local};
     MPI_Gather(&mine, (int)sizeof mine, MPI_BYTE, offers, (int)sizeof mine, MPI_BYTE, 0, world->all);
-    if (writes) gather(&writer, i, world, offers, own, piece);
-    else send_part(world, &mine, own, program->real_bytes);
+    if (writes)
+      gather(&writer, i, world, offers, own, piece);
+    else
+      send_part(world, &mine, own, program->real_bytes);
   }
   if (writes && !pd_safetensors_finish(&writer, &problem)) pd_fail(PD_EXIT_CHECKPOINT, "%s", problem.text);
   free(piece);

@@ -1,9 +1,9 @@
 /* The mean over a whole validation set, in passes of at most one global batch.
  *
- * A pass evaluates some micro-batches on every replica and yields its share of the mean, because both divisors are those
- * of the whole set: the normalisers count its targets, and batch_scale turns a mean over one batch into a share of the
- * mean over all samples. The shares of all passes add up. In the last pass rows that have no sample left repeat another
- * and count nowhere.
+ * A pass evaluates some micro-batches on every replica and yields its share of the mean, because both divisors are
+ * those of the whole set: the normalisers count its targets, and batch_scale turns a mean over one batch into a share
+ * of the mean over all samples. The shares of all passes add up. In the last pass rows that have no sample left repeat
+ * another and count nowhere.
  */
 #include "evaluate.h"
 
@@ -37,7 +37,8 @@ static void show(pd_run *run, int64_t step, const double *sums) {
   char loss[PD_FIGURE], line[1024];
   size_t n = (size_t)snprintf(line, sizeof line, "validation loss %s", pd_figure_loss(sums[0], loss));
   if (program->normaliser_count > 0) {
-    n += (size_t)snprintf(line + n, sizeof line - n, " (nats per %s)", program->tokens_are_samples ? "sample" : "token");
+    n +=
+        (size_t)snprintf(line + n, sizeof line - n, " (nats per %s)", program->tokens_are_samples ? "sample" : "token");
   }
   pd_metric *metrics = calloc((size_t)program->metric_count + 1, sizeof *metrics);
   if (metrics == NULL) pd_fail(PD_EXIT_MEMORY, "not enough memory");
@@ -58,7 +59,8 @@ void pd_evaluate(pd_run *run, int64_t step) {
   const pd_program *program = run->program;
   const int64_t total = run->valid.samples, rows = program->microbatch, wide = rows * program->dp;
   const size_t results_count = (size_t)program->metric_count + 1;
-  int64_t *valid = calloc((size_t)program->microbatches, sizeof *valid), *samples = calloc((size_t)rows, sizeof *samples);
+  int64_t *valid = calloc((size_t)program->microbatches, sizeof *valid),
+          *samples = calloc((size_t)rows, sizeof *samples);
   double *sums = calloc(results_count, sizeof *sums), *results = calloc(results_count, sizeof *results);
   double *counts = calloc((size_t)program->normaliser_count + 1, sizeof *counts);
   if (valid == NULL || samples == NULL || sums == NULL || results == NULL || counts == NULL) {

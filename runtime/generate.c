@@ -17,18 +17,22 @@ bool pd_generate_possible(const pd_program *program, const char *prompt, pd_prob
     return pd_problem_say(problem, "--generate: the model `%s` has no class logits to draw from", program->model);
   }
   const pd_data_info *tokens = program->data_count > 0 ? &program->data[0] : NULL;
-  if (tokens == NULL || !tokens->is_integer || tokens->rank != 1 || program->logits_rows_per_sample != tokens->shape[0]) {
-    return pd_problem_say(problem, "--generate: the first input of `%s` must be whole numbers [batch, seq], one logit row each",
+  if (tokens == NULL || !tokens->is_integer || tokens->rank != 1 ||
+      program->logits_rows_per_sample != tokens->shape[0]) {
+    return pd_problem_say(problem,
+                          "--generate: the first input of `%s` must be whole numbers [batch, seq], one logit row each",
                           program->model);
   }
   if (program->logits_classes > 256) {
-    return pd_problem_say(problem, "--generate: the model has %lld classes; only byte-level models, of at most 256, can be "
-                                   "read as text",
+    return pd_problem_say(problem,
+                          "--generate: the model has %lld classes; only byte-level models, of at most 256, can be "
+                          "read as text",
                           (long long)program->logits_classes);
   }
   for (const unsigned char *p = (const unsigned char *)prompt; *p != 0; p++) {
     if (tokens->limit > 0 && *p >= tokens->limit) {
-      return pd_problem_say(problem, "--generate: byte %d of the prompt, at position %td, is not below the model's %lld", *p,
+      return pd_problem_say(problem,
+                            "--generate: byte %d of the prompt, at position %td, is not below the model's %lld", *p,
                             p - (const unsigned char *)prompt, (long long)tokens->limit);
     }
   }

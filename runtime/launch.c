@@ -42,13 +42,16 @@ static int ranks_of(const pd_program *program) {
 
 /* A word as a shell reads it back. */
 static void print_word(const char *word) {
-  const bool plain = *word != 0 && strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./,:+@%") ==
-                                       strlen(word);
+  const bool plain =
+      *word != 0 &&
+      strspn(word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./,:+@%") == strlen(word);
   fputc(' ', stderr);
   if (!plain) fputc('\'', stderr);
   for (const char *p = word; *p != 0; p++) {
-    if (*p == '\'') fputs("'\\''", stderr);
-    else fputc(*p, stderr);
+    if (*p == '\'')
+      fputs("'\\''", stderr);
+    else
+      fputc(*p, stderr);
   }
   if (!plain) fputc('\'', stderr);
 }

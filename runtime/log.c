@@ -25,8 +25,10 @@ char *pd_figure_count(double value, char out[PD_FIGURE]) {
   static const char unit[] = {' ', 'k', 'M', 'B', 'T'};
   int u = 0;
   while (value >= 999.95 && u < 4) value /= 1000, u++;
-  if (u == 0) snprintf(out, PD_FIGURE, value < 10 && value != floor(value) ? "%.1f" : "%.0f", value);
-  else snprintf(out, PD_FIGURE, "%.1f%c", value, unit[u]);
+  if (u == 0)
+    snprintf(out, PD_FIGURE, value < 10 && value != floor(value) ? "%.1f" : "%.0f", value);
+  else
+    snprintf(out, PD_FIGURE, "%.1f%c", value, unit[u]);
   return out;
 }
 
@@ -42,16 +44,22 @@ char *pd_figure_time(double seconds, char out[PD_FIGURE]) {
   if (!(seconds >= 0 && seconds < 1e12)) seconds = 0;
   const int64_t s = (int64_t)(seconds + 0.5), day = s / 86400;
   const int hour = (int)(s / 3600 % 24), minute = (int)(s / 60 % 60), second = (int)(s % 60);
-  if (day > 0) snprintf(out, PD_FIGURE, "%" PRId64 "d %02d:%02d", day, hour, minute);
-  else if (hour > 0) snprintf(out, PD_FIGURE, "%d:%02d:%02d", hour, minute, second);
-  else snprintf(out, PD_FIGURE, "%d:%02d", minute, second);
+  if (day > 0)
+    snprintf(out, PD_FIGURE, "%" PRId64 "d %02d:%02d", day, hour, minute);
+  else if (hour > 0)
+    snprintf(out, PD_FIGURE, "%d:%02d:%02d", hour, minute, second);
+  else
+    snprintf(out, PD_FIGURE, "%d:%02d", minute, second);
   return out;
 }
 
 char *pd_figure_span(double seconds, char out[PD_FIGURE]) {
-  if (seconds < 0.01) snprintf(out, PD_FIGURE, "%.2f ms", seconds * 1e3);
-  else if (seconds < 10) snprintf(out, PD_FIGURE, "%.0f ms", seconds * 1e3);
-  else snprintf(out, PD_FIGURE, "%.1f s", seconds);
+  if (seconds < 0.01)
+    snprintf(out, PD_FIGURE, "%.2f ms", seconds * 1e3);
+  else if (seconds < 10)
+    snprintf(out, PD_FIGURE, "%.0f ms", seconds * 1e3);
+  else
+    snprintf(out, PD_FIGURE, "%.1f s", seconds);
   return out;
 }
 
@@ -81,8 +89,10 @@ static void put(line *to, const char *format, ...) {
 }
 
 static void put_number(line *to, double value) {
-  if (isfinite(value)) put(to, "%.17g", value);
-  else put(to, "null"); /* JSON has no other word for it */
+  if (isfinite(value))
+    put(to, "%.17g", value);
+  else
+    put(to, "null"); /* JSON has no other word for it */
 }
 
 static bool send_line(pd_log *log, line *from, pd_problem *problem) {

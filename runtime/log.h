@@ -17,11 +17,11 @@ bool pd_problem_say(pd_problem *problem, const char *format, ...) __attribute__(
 
 /* Figures in short form; `out` holds PD_FIGURE bytes and is returned. */
 #define PD_FIGURE 32
-char *pd_figure_count(double value, char out[PD_FIGURE]);   /* 812, 8.1k, 124.4M */
-char *pd_figure_bytes(double bytes, char out[PD_FIGURE]);   /* 812 B, 1.50 GiB */
-char *pd_figure_time(double seconds, char out[PD_FIGURE]);  /* 0:31, 2:05:10, 3d 04:00 */
-char *pd_figure_span(double seconds, char out[PD_FIGURE]);  /* 8.2 ms, 123 ms, 12.4 s */
-char *pd_figure_loss(double value, char out[PD_FIGURE]);    /* 2.4321 */
+char *pd_figure_count(double value, char out[PD_FIGURE]);  /* 812, 8.1k, 124.4M */
+char *pd_figure_bytes(double bytes, char out[PD_FIGURE]);  /* 812 B, 1.50 GiB */
+char *pd_figure_time(double seconds, char out[PD_FIGURE]); /* 0:31, 2:05:10, 3d 04:00 */
+char *pd_figure_span(double seconds, char out[PD_FIGURE]); /* 8.2 ms, 123 ms, 12.4 s */
+char *pd_figure_loss(double value, char out[PD_FIGURE]);   /* 2.4321 */
 
 /* One optimizer step, as it is logged. */
 typedef struct pd_step_record {

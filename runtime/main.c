@@ -13,9 +13,12 @@
 
 static int answer(const pd_program *program, const pd_options *options) {
   if (pd_launch_rank() != 0) return PD_EXIT_OK;
-  if (options->help) pd_options_help(program, stdout);
-  else if (options->version) printf("%s, compiled by %s\n", program->model, program->compiler);
-  else fputs(program->plan, stdout);
+  if (options->help)
+    pd_options_help(program, stdout);
+  else if (options->version)
+    printf("%s, compiled by %s\n", program->model, program->compiler);
+  else
+    fputs(program->plan, stdout);
   return PD_EXIT_OK;
 }
 
@@ -36,10 +39,11 @@ static void start_engine(pd_run *run) {
   pd_plan_agree(&run->world, &run->plan);
   if (program->use_kernels != NULL) program->use_kernels(run->options.kernels);
   run->engine = pd_engine_new(program, &run->plan.pipeline, &run->world, run->options.kernels);
-  const int64_t planned = run->plan.memory[run->world.pp_rank].total, allocated = pd_engine_allocated_bytes(run->engine);
+  const int64_t planned = run->plan.memory[run->world.pp_rank].total,
+                allocated = pd_engine_allocated_bytes(run->engine);
   if (planned != allocated) {
-    pd_fail(PD_EXIT_PLAN, "the plan says %" PRId64 " bytes for pipeline rank %d, the program allocates %" PRId64, planned,
-            run->world.pp_rank, allocated);
+    pd_fail(PD_EXIT_PLAN, "the plan says %" PRId64 " bytes for pipeline rank %d, the program allocates %" PRId64,
+            planned, run->world.pp_rank, allocated);
   }
 }
 
@@ -52,7 +56,8 @@ static void open_data(pd_run *run) {
     if (!pd_data_given(program, "train", options->data)) {
       pd_fail(PD_EXIT_DATA, "no training data: give --data=PATH, or train=\"...\" in the data section");
     }
-    if (!pd_data_open(&run->train, program, "train", options->data, seed, &problem)) pd_fail(PD_EXIT_DATA, "%s", problem.text);
+    if (!pd_data_open(&run->train, program, "train", options->data, seed, &problem))
+      pd_fail(PD_EXIT_DATA, "%s", problem.text);
     if (run->train.samples < program->batch) {
       pd_fail(PD_EXIT_DATA, "the training data hold %" PRId64 " samples, but a step takes a batch of %" PRId64,
               run->train.samples, program->batch);
@@ -60,7 +65,8 @@ static void open_data(pd_run *run) {
   }
   const bool only_generates = options->steps == 0 && options->generate != NULL && options->valid == NULL;
   if (!only_generates && pd_data_given(program, "valid", options->valid)) {
-    if (!pd_data_open(&run->valid, program, "valid", options->valid, seed, &problem)) pd_fail(PD_EXIT_DATA, "%s", problem.text);
+    if (!pd_data_open(&run->valid, program, "valid", options->valid, seed, &problem))
+      pd_fail(PD_EXIT_DATA, "%s", problem.text);
     pd_evaluate_prepare(run);
   }
 }
@@ -94,8 +100,10 @@ static void do_run(pd_run *run) {
     return;
   }
   pd_progress_begin(&run->progress, run);
-  if (run->options.steps > 0) pd_train(run);
-  else if (run->valid.samples > 0) pd_evaluate(run, 0);
+  if (run->options.steps > 0)
+    pd_train(run);
+  else if (run->valid.samples > 0)
+    pd_evaluate(run, 0);
   if (run->options.steps == 0 && run->options.save != NULL) {
     pd_weights_save(run->program, run->engine, &run->world, PD_WEIGHTS, run->options.save);
   }
@@ -119,7 +127,8 @@ int pd_main(const pd_program *program, int argc, char **argv) {
   pd_problem problem;
   if (!pd_options_parse(program, argc, argv, &run.options, &problem)) return refuse(problem.text);
   if (run.options.help || run.options.version || run.options.plan) return answer(program, &run.options);
-  if (run.options.generate != NULL && !pd_generate_possible(program, run.options.generate, &problem)) return refuse(problem.text);
+  if (run.options.generate != NULL && !pd_generate_possible(program, run.options.generate, &problem))
+    return refuse(problem.text);
   const int refused = pd_launch_ranks(program, argv, run.options.quiet);
   if (refused != PD_EXIT_OK) return refused;
   pd_launch_mpi(program, argv);
@@ -128,8 +137,10 @@ int pd_main(const pd_program *program, int argc, char **argv) {
   open_data(&run);
   open_outputs(&run);
   pd_progress_table(&run);
-  if (run.options.dry_run) dry_run(&run);
-  else do_run(&run);
+  if (run.options.dry_run)
+    dry_run(&run);
+  else
+    do_run(&run);
   end_run(&run);
   return PD_EXIT_OK;
 }

@@ -32,7 +32,8 @@ static const row rows[] = {
     {"seed", "N", WHOLE, AT(seed), 0, INT64_MAX, "seed of initial weights, dropout and data order"},
     {"data", "PATH", TEXT, AT(data), 0, 0, "training data: a file, a directory, or input=file,input=file"},
     {"valid", "PATH", TEXT, AT(valid), 0, 0, "validation data, in the same forms"},
-    {"eval-every", "N", WHOLE, AT(eval_every), 0, INT64_MAX, "evaluate every N steps, besides at the end; 0: only there"},
+    {"eval-every", "N", WHOLE, AT(eval_every), 0, INT64_MAX,
+     "evaluate every N steps, besides at the end; 0: only there"},
     {"init", "W.safetensors", TEXT, AT(init), 0, 0, "start from these weights"},
     {"save", "W.safetensors", TEXT, AT(save), 0, 0, "save the weights at the end (and every save_every steps)"},
     {"gradients", "G.safetensors", TEXT, AT(gradients), 0, 0, "save the first step's gradients, before clipping"},
@@ -128,13 +129,17 @@ static bool read_value(const row *r, const char *text, pd_options *options, pd_p
   char *end = NULL;
   errno = 0;
   switch (r->kind) {
-  case FLAG: break;
-  case TEXT: *(const char **)field(options, r) = text; return true;
+  case FLAG:
+    break;
+  case TEXT:
+    *(const char **)field(options, r) = text;
+    return true;
   case CHOICE: {
     const size_t length = strlen(text);
     for (const char *word = r->value; word != NULL; word = strchr(word, '|')) {
       word += *word == '|';
-      if (length > 0 && strchr(text, '|') == NULL && strncmp(word, text, length) == 0 && (word[length] == '|' || word[length] == 0)) {
+      if (length > 0 && strchr(text, '|') == NULL && strncmp(word, text, length) == 0 &&
+          (word[length] == '|' || word[length] == 0)) {
         *(const char **)field(options, r) = text;
         return true;
       }
@@ -174,7 +179,8 @@ bool pd_options_parse(const pd_program *program, int argc, char **argv, pd_optio
   for (int i = 1; i < argc; i++) {
     const char *argument = argv[i];
     if (argument[0] != '-') {
-      return pd_problem_say(problem, "unexpected argument `%.200s`: options start with `--` (--help lists them)", argument);
+      return pd_problem_say(problem, "unexpected argument `%.200s`: options start with `--` (--help lists them)",
+                            argument);
     }
     if (strcmp(argument, "-h") == 0) {
       options->help = true;
@@ -221,8 +227,8 @@ static void default_text(const pd_program *program, const row *r, char *out, siz
 void pd_options_help(const pd_program *program, FILE *to) {
   const int64_t ranks = (int64_t)program->pp * program->dp * program->tp;
   fprintf(to, "Trains the model `%s`. Runs as %" PRId64 " rank%s", program->model, ranks, ranks == 1 ? "" : "s");
-  fprintf(to, ranks == 1 ? ".\n" : " (pp %d x dp %d x tp %d); started alone, it starts them with mpirun.\n", program->pp,
-          program->dp, program->tp);
+  fprintf(to, ranks == 1 ? ".\n" : " (pp %d x dp %d x tp %d); started alone, it starts them with mpirun.\n",
+          program->pp, program->dp, program->tp);
   fprintf(to, "\nOptions, as --name=value or --name value [default]:\n");
   for (size_t i = 0; i < ROWS; i++) {
     char left[64], now[64];
@@ -231,5 +237,6 @@ void pd_options_help(const pd_program *program, FILE *to) {
     fprintf(to, "  %-26s %s%s\n", left, rows[i].help, now);
   }
   fprintf(to, "\nExit status:\n");
-  for (size_t i = 0; i < sizeof exits / sizeof exits[0]; i++) fprintf(to, "  %d  %s\n", exits[i].code, exits[i].meaning);
+  for (size_t i = 0; i < sizeof exits / sizeof exits[0]; i++)
+    fprintf(to, "  %d  %s\n", exits[i].code, exits[i].meaning);
 }

@@ -30,7 +30,8 @@ static bool check_digest(const char *text, char out[65], pd_problem *problem) {
 
 /* Member `key` of `object` at `path`, of the type wanted; NULL with the problem said. */
 static json_t *need(json_t *object, const char *path, const char *key, json_type type, pd_problem *problem) {
-  static const char *const names[] = {"an object", "an array", "a string", "an integer", "a real", "true", "false", "null"};
+  static const char *const names[] = {"an object", "an array", "a string", "an integer",
+                                      "a real",    "true",     "false",    "null"};
   json_t *value = json_object_get(object, key);
   if (value == NULL) {
     pd_problem_say(problem, "plan: %s.%s is missing", path, key);
@@ -54,8 +55,8 @@ static bool same(json_t *object, const char *path, const char *key, int64_t prog
   int64_t plan_says;
   if (!need_whole(object, path, key, &plan_says, problem)) return false;
   if (plan_says == program_says) return true;
-  return pd_problem_say(problem, "plan: %s.%s is %" PRId64 ", but the program was made for %" PRId64, path, key, plan_says,
-                        program_says);
+  return pd_problem_say(problem, "plan: %s.%s is %" PRId64 ", but the program was made for %" PRId64, path, key,
+                        plan_says, program_says);
 }
 
 static bool element(json_t *array, const char *path, size_t index, json_t **out, char *at, size_t size,
@@ -70,7 +71,8 @@ static bool element(json_t *array, const char *path, size_t index, json_t **out,
 static bool read_head(const pd_program *program, json_t *root, pd_plan *plan, pd_problem *problem) {
   json_t *format = need(root, "$", "format", JSON_STRING, problem);
   if (format == NULL) return false;
-  if (strcmp(json_string_value(format), "pd-plan") != 0) return pd_problem_say(problem, "plan: $.format is not pd-plan");
+  if (strcmp(json_string_value(format), "pd-plan") != 0)
+    return pd_problem_say(problem, "plan: $.format is not pd-plan");
   if (!same(root, "$", "version", 1, problem)) return false;
   json_t *model = need(root, "$", "model", JSON_STRING, problem);
   json_t *parallel = need(root, "$", "parallel", JSON_OBJECT, problem);
@@ -108,23 +110,27 @@ static bool find_unit(const pd_program *program, const char *name, int64_t trip,
 }
 
 /* Chunk `c` holds the runs of layers it lists; they must go on where the chunk before ended. */
-static bool read_layers(const pd_program *program, json_t *layers, const char *path, int64_t *next, pd_problem *problem) {
+static bool read_layers(const pd_program *program, json_t *layers, const char *path, int64_t *next,
+                        pd_problem *problem) {
   for (size_t i = 0; i < json_array_size(layers); i++) {
     char at[128];
     json_t *layer;
     int64_t first, last, from, to;
     if (!element(layers, path, i, &layer, at, sizeof at, problem)) return false;
     json_t *name = need(layer, at, "name", JSON_STRING, problem);
-    if (name == NULL || !need_whole(layer, at, "first", &first, problem) || !need_whole(layer, at, "last", &last, problem)) {
+    if (name == NULL || !need_whole(layer, at, "first", &first, problem) ||
+        !need_whole(layer, at, "last", &last, problem)) {
       return false;
     }
     if (last < first || !find_unit(program, json_string_value(name), first, &from) ||
         !find_unit(program, json_string_value(name), last, &to)) {
-      return pd_problem_say(problem, "plan: %s names trips %" PRId64 "..%" PRId64 " of `%.100s`, which the program lacks",
-                            at, first, last, json_string_value(name));
+      return pd_problem_say(problem,
+                            "plan: %s names trips %" PRId64 "..%" PRId64 " of `%.100s`, which the program lacks", at,
+                            first, last, json_string_value(name));
     }
     if (from != *next) {
-      return pd_problem_say(problem, "plan: %s starts at unit %" PRId64 ", must go on at unit %" PRId64, at, from, *next);
+      return pd_problem_say(problem, "plan: %s starts at unit %" PRId64 ", must go on at unit %" PRId64, at, from,
+                            *next);
     }
     *next = to + 1;
   }
@@ -148,7 +154,8 @@ static bool read_chunks(const pd_program *program, json_t *root, pd_plan *plan, 
     int64_t rank;
     if (!element(chunks, "$.chunks", c, &chunk, at, sizeof at, problem)) return false;
     if (!same(chunk, at, "chunk", (int64_t)c, problem) || !need_whole(chunk, at, "rank", &rank, problem)) return false;
-    if (rank >= program->pp) return pd_problem_say(problem, "plan: %s.rank is %" PRId64 ", pp is %d", at, rank, program->pp);
+    if (rank >= program->pp)
+      return pd_problem_say(problem, "plan: %s.rank is %" PRId64 ", pp is %d", at, rank, program->pp);
     json_t *layers = need(chunk, at, "layers", JSON_ARRAY, problem);
     if (layers == NULL) return false;
     plan->rank_of[c] = (int)rank;
@@ -176,13 +183,14 @@ static bool read_actions(json_t *texts, const char *path, const pd_plan *plan, p
     const char *text = json_string_value(json_array_get(texts, i));
     pd_action action;
     if (text == NULL || !pd_action_parse(text, &action)) {
-      return pd_problem_say(problem, "plan: %s[%zu] is `%.40s`, must be an action such as 0F3", path, i, text ? text : "?");
+      return pd_problem_say(problem, "plan: %s[%zu] is `%.40s`, must be an action such as 0F3", path, i,
+                            text ? text : "?");
     }
     const bool step_wide = action.kind == PD_REDUCE_GRAD;
     if (action.chunk < 0 || action.chunk >= plan->pipeline.chunk_count ||
         (!step_wide && (action.microbatch < 0 || action.microbatch >= plan->pipeline.microbatches))) {
-      return pd_problem_say(problem, "plan: %s[%zu] is `%.40s`: there are %d chunks and %" PRId64 " micro-batches", path, i,
-                            text, plan->pipeline.chunk_count, plan->pipeline.microbatches);
+      return pd_problem_say(problem, "plan: %s[%zu] is `%.40s`: there are %d chunks and %" PRId64 " micro-batches",
+                            path, i, text, plan->pipeline.chunk_count, plan->pipeline.microbatches);
     }
     if (action.kind == PD_I || action.kind == PD_W) *split = true;
     list->at[list->count++] = action;
@@ -199,7 +207,8 @@ static bool read_memory(json_t *memory, const char *path, pd_planned_memory *out
   }
   if (!need_whole(memory, path, "total", &out->total, problem)) return false;
   if (out->total == sum) return true;
-  return pd_problem_say(problem, "plan: %s.total is %" PRId64 ", its classes add up to %" PRId64, path, out->total, sum);
+  return pd_problem_say(problem, "plan: %s.total is %" PRId64 ", its classes add up to %" PRId64, path, out->total,
+                        sum);
 }
 
 static bool read_ranks(const pd_program *program, json_t *root, pd_plan *plan, pd_problem *problem) {
@@ -235,10 +244,10 @@ bool pd_plan_read(const pd_program *program, pd_plan *plan, pd_problem *problem)
   json_error_t error;
   json_t *root = json_loads(program->plan, JSON_REJECT_DUPLICATES, &error);
   if (root == NULL) return pd_problem_say(problem, "plan: line %d: %s", error.line, error.text);
-  const bool good = json_is_object(root) ? read_head(program, root, plan, problem) &&
-                                               read_chunks(program, root, plan, problem) &&
-                                               read_ranks(program, root, plan, problem)
-                                         : pd_problem_say(problem, "plan: $ must be an object");
+  const bool good = json_is_object(root)
+                        ? read_head(program, root, plan, problem) && read_chunks(program, root, plan, problem) &&
+                              read_ranks(program, root, plan, problem)
+                        : pd_problem_say(problem, "plan: $ must be an object");
   json_decref(root);
   plan->pipeline.rank_of = plan->rank_of;
   plan->pipeline.first_unit = plan->first_unit;
@@ -266,6 +275,7 @@ void pd_plan_agree(const pd_world *world, const pd_plan *plan) {
   MPI_Allreduce(MPI_IN_PLACE, low, 4, MPI_UINT64_T, MPI_MIN, world->all);
   MPI_Allreduce(MPI_IN_PLACE, high, 4, MPI_UINT64_T, MPI_MAX, world->all);
   if (memcmp(low, high, sizeof low) != 0) {
-    pd_fail(PD_EXIT_PLAN, "ranks run different plans; this rank's is %.12s. Start the same program on every node", plan->sha256);
+    pd_fail(PD_EXIT_PLAN, "ranks run different plans; this rank's is %.12s. Start the same program on every node",
+            plan->sha256);
   }
 }

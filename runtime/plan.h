@@ -13,9 +13,9 @@ typedef struct pd_planned_memory { /* bytes on one rank of a pipeline position *
 
 typedef struct pd_plan {
   pd_pipeline pipeline;
-  char sha256[65];              /* of the plan, recomputed and equal to what it says */
-  char schedule[64];            /* its kind, "1f1b" */
-  pd_planned_memory *memory;    /* per pipeline rank */
+  char sha256[65];           /* of the plan, recomputed and equal to what it says */
+  char schedule[64];         /* its kind, "1f1b" */
+  pd_planned_memory *memory; /* per pipeline rank */
   /* what the pipeline points into */
   int *rank_of;
   int64_t *first_unit;

@@ -58,7 +58,8 @@ static void show_parameters(const pd_program *program) {
   }
   char a[PD_FIGURE], b[PD_FIGURE], c[PD_FIGURE];
   printf("%s: %" PRId64 " parameter%s in %" PRId64 " tensor%s, %s, compiled by %s\n", program->model, all.elements,
-         plural(all.elements), all.tensors, plural(all.tensors), program->real_bytes == 4 ? "f32" : "f64", program->compiler);
+         plural(all.elements), all.tensors, plural(all.tensors), program->real_bytes == 4 ? "f32" : "f64",
+         program->compiler);
   row("decay", "%g on %" PRId64 " tensor%s (%s), none on %" PRId64 " (%s); frozen %" PRId64 " (%s)", program->decay,
       decayed.tensors, plural(decayed.tensors), pd_figure_count((double)decayed.elements, a), plain.tensors,
       pd_figure_count((double)plain.elements, b), frozen.tensors, pd_figure_count((double)frozen.elements, c));
@@ -69,7 +70,8 @@ static void show_recipe(const pd_program *program) {
   size_t n = (size_t)snprintf(rate, sizeof rate, "%s %g", pd_rate_name(program->rate), program->peak);
   if (program->rate != PD_RATE_CONSTANT) n += (size_t)snprintf(rate + n, sizeof rate - n, " -> %g", program->floor);
   if (program->warmup > 0) n += (size_t)snprintf(rate + n, sizeof rate - n, ", warm-up %.10g", program->warmup);
-  if (program->rate == PD_RATE_WSD) n += (size_t)snprintf(rate + n, sizeof rate - n, ", decay from %.10g", program->decay_from);
+  if (program->rate == PD_RATE_WSD)
+    n += (size_t)snprintf(rate + n, sizeof rate - n, ", decay from %.10g", program->decay_from);
   if (program->rate != PD_RATE_CONSTANT) n += (size_t)snprintf(rate + n, sizeof rate - n, ", end %.10g", program->end);
   if (program->rate != PD_RATE_CONSTANT || program->warmup > 0) snprintf(rate + n, sizeof rate - n, " steps");
   if (program->optimizer == PD_SGD) {
@@ -102,7 +104,8 @@ static void show_memory(const pd_run *run) {
     for (int kind = 0; kind < PD_MEMORY_CLASSES; kind++) {
       if (memory->bytes[kind] == 0) continue;
       n += (size_t)snprintf(text + n, sizeof text - n, "%s%s %s", n > 0 ? ", " : "",
-                            pd_memory_class_name((pd_memory_class)kind), pd_figure_bytes((double)memory->bytes[kind], figure));
+                            pd_memory_class_name((pd_memory_class)kind),
+                            pd_figure_bytes((double)memory->bytes[kind], figure));
     }
     if (run->program->pp > 1) snprintf(name, sizeof name, r == 0 ? "memory 0" : "       %d", r);
     row(name, "%s a rank: %s", pd_figure_bytes((double)memory->total, figure), text);
@@ -189,9 +192,9 @@ void pd_progress_step(pd_progress *progress, const pd_step_record *record) {
     return;
   }
   if (record->step % progress->every != 0 && record->step != 1 && !last) return;
-  printf("step %" PRId64 "/%" PRId64 "  loss %s  norm %.3g  lr %.1e  %s  %s %s/s  eta %s\n", record->step, progress->total,
-         pd_figure_loss(record->loss, loss), record->grad_norm, record->rate, pd_figure_span(seconds, span),
-         pd_figure_count(rate, speed), progress->unit, eta);
+  printf("step %" PRId64 "/%" PRId64 "  loss %s  norm %.3g  lr %.1e  %s  %s %s/s  eta %s\n", record->step,
+         progress->total, pd_figure_loss(record->loss, loss), record->grad_norm, record->rate,
+         pd_figure_span(seconds, span), pd_figure_count(rate, speed), progress->unit, eta);
   fflush(stdout);
 }
 

@@ -12,11 +12,11 @@ struct pd_run;
 
 typedef struct pd_progress {
   bool shows, terminal;
-  bool drawn;          /* a live line stands on the screen */
+  bool drawn; /* a live line stands on the screen */
   int64_t every, total;
-  const char *unit;    /* "tokens" or "samples" */
-  double last, began;  /* seconds: the last time it was drawn; the start of training */
-  double average;      /* seconds per step, recent */
+  const char *unit;   /* "tokens" or "samples" */
+  double last, began; /* seconds: the last time it was drawn; the start of training */
+  double average;     /* seconds per step, recent */
   int64_t done, tokens;
 } pd_progress;
 

@@ -22,19 +22,26 @@ double pd_rate_at(const pd_program *program, int64_t u) {
     const double t = way(at, warmup, program->end);
     return floor_rate + (peak - floor_rate) * 0.5 * (1 + cos(3.14159265358979323846 * t));
   }
-  case PD_RATE_LINEAR: return line(peak, floor_rate, way(at, warmup, program->end));
-  case PD_RATE_WSD: return line(peak, floor_rate, way(at, fmax(warmup, program->decay_from), program->end));
-  case PD_RATE_CONSTANT: break;
+  case PD_RATE_LINEAR:
+    return line(peak, floor_rate, way(at, warmup, program->end));
+  case PD_RATE_WSD:
+    return line(peak, floor_rate, way(at, fmax(warmup, program->decay_from), program->end));
+  case PD_RATE_CONSTANT:
+    break;
   }
   return peak;
 }
 
 const char *pd_rate_name(pd_rate rate) {
   switch (rate) {
-  case PD_RATE_COSINE: return "cosine";
-  case PD_RATE_LINEAR: return "linear";
-  case PD_RATE_WSD: return "wsd";
-  case PD_RATE_CONSTANT: break;
+  case PD_RATE_COSINE:
+    return "cosine";
+  case PD_RATE_LINEAR:
+    return "linear";
+  case PD_RATE_WSD:
+    return "wsd";
+  case PD_RATE_CONSTANT:
+    break;
   }
   return "constant";
 }

@@ -1,9 +1,9 @@
 /* safetensors, to the byte: u64 length N, N bytes of JSON, packed little-endian data.
  *
  * The reader compares every figure with the file before it uses it. A quick scan of the header bounds depth, names and
- * the number of tensors; then jansson parses it (rejecting duplicate keys, bad UTF-8, NUL, numbers beyond 64 bits); then
- * every entry is checked by itself, and all of them together must tile the data: no gap, no overlap, no byte left over.
- * Messages name the file, the tensor and the reason.
+ * the number of tensors; then jansson parses it (rejecting duplicate keys, bad UTF-8, NUL, numbers beyond 64 bits);
+ * then every entry is checked by itself, and all of them together must tile the data: no gap, no overlap, no byte left
+ * over. Messages name the file, the tensor and the reason.
  *
  * The writer fills a temporary file beside the target and renames it when all of it is on disk.
  */
@@ -121,8 +121,8 @@ static bool scan_header(const pd_safetensors *file, const char *text, size_t sto
                           show(out->key, out->key_length).text, out->key_length, PD_SAFETENSORS_NAME);
       }
       if (out->keys > PD_SAFETENSORS_TENSORS) {
-        return wrong_file(file, problem, "tensor `%s`: holds more than %d tensors", show(out->key, out->key_length).text,
-                          PD_SAFETENSORS_TENSORS);
+        return wrong_file(file, problem, "tensor `%s`: holds more than %d tensors",
+                          show(out->key, out->key_length).text, PD_SAFETENSORS_TENSORS);
       }
     }
   }
@@ -167,7 +167,8 @@ static bool read_span(const pd_safetensors *file, pd_tensor *tensor, json_t *ent
     return wrong_tensor(file, tensor->name, problem, "`data_offsets` must be an array of two numbers");
   }
   json_t *begin = json_array_get(span, 0), *end = json_array_get(span, 1);
-  if (!json_is_integer(begin) || !json_is_integer(end) || json_integer_value(begin) < 0 || json_integer_value(end) < 0) {
+  if (!json_is_integer(begin) || !json_is_integer(end) || json_integer_value(begin) < 0 ||
+      json_integer_value(end) < 0) {
     return wrong_tensor(file, tensor->name, problem, "`data_offsets` must be whole numbers, 0 or more");
   }
   tensor->begin = json_integer_value(begin);
@@ -179,11 +180,12 @@ static bool read_span(const pd_safetensors *file, pd_tensor *tensor, json_t *ent
                         tensor->end);
   }
   if (tensor->end > there) {
-    return wrong_tensor(file, tensor->name, problem, "ends at %" PRId64 ", but the file holds %" PRId64 " bytes of data",
-                        tensor->end, there);
+    return wrong_tensor(file, tensor->name, problem,
+                        "ends at %" PRId64 ", but the file holds %" PRId64 " bytes of data", tensor->end, there);
   }
   if (__builtin_mul_overflow(tensor->elements, (int64_t)dtypes[tensor->type].bytes, &bytes)) {
-    return wrong_tensor(file, tensor->name, problem, "its shape times %s does not fit 64 bits", dtypes[tensor->type].name);
+    return wrong_tensor(file, tensor->name, problem, "its shape times %s does not fit 64 bits",
+                        dtypes[tensor->type].name);
   }
   if (bytes == tensor->end - tensor->begin) return true;
   return wrong_tensor(file, tensor->name, problem, "its shape times %s makes %" PRId64 " bytes, its span has %" PRId64,
@@ -212,7 +214,8 @@ static bool read_entry(pd_safetensors *file, const char *name, json_t *entry, pd
   if (tensor->name == NULL) return wrong_tensor(file, name, problem, "not enough memory");
   file->count++;
   if (!json_is_object(entry)) return wrong_tensor(file, name, problem, "must be an object");
-  if (json_object_size(entry) > 3) return wrong_tensor(file, name, problem, "has keys besides dtype, shape, data_offsets");
+  if (json_object_size(entry) > 3)
+    return wrong_tensor(file, name, problem, "has keys besides dtype, shape, data_offsets");
   return read_dtype(file, tensor, entry, problem) && read_shape(file, tensor, entry, problem) &&
          read_span(file, tensor, entry, problem);
 }
@@ -238,8 +241,8 @@ static bool check_tiles(pd_safetensors *file, pd_problem *problem) {
                           tensor->begin, show(tensor[-1].name, strlen(tensor[-1].name)).text, at);
     }
     if (tensor->begin > at) {
-      return wrong_tensor(file, tensor->name, problem, "begins at %" PRId64 ", leaving a gap after %" PRId64, tensor->begin,
-                          at);
+      return wrong_tensor(file, tensor->name, problem, "begins at %" PRId64 ", leaving a gap after %" PRId64,
+                          tensor->begin, at);
     }
     at = tensor->end;
   }
@@ -270,7 +273,8 @@ static bool map_file(pd_safetensors *file, pd_problem *problem) {
   void *map = mmap(NULL, (size_t)file->size, PROT_READ, MAP_PRIVATE, fd, 0);
   const int why = errno;
   close(fd);
-  if (map == MAP_FAILED) return wrong_file(file, problem, "cannot map %" PRId64 " bytes: %s", file->size, strerror(why));
+  if (map == MAP_FAILED)
+    return wrong_file(file, problem, "cannot map %" PRId64 " bytes: %s", file->size, strerror(why));
   file->map = map;
   return true;
 }
@@ -283,8 +287,8 @@ static bool read_header(pd_safetensors *file, pd_problem *problem) {
                       PD_SAFETENSORS_HEADER);
   }
   if ((int64_t)length > file->size - 8) {
-    return wrong_file(file, problem, "byte 0: the header has %" PRIu64 " bytes, but the file ends after %" PRId64, length,
-                      file->size - 8);
+    return wrong_file(file, problem, "byte 0: the header has %" PRIu64 " bytes, but the file ends after %" PRId64,
+                      length, file->size - 8);
   }
   const char *text = (const char *)file->map + 8;
   file->data = 8 + (int64_t)length;
@@ -356,10 +360,17 @@ static double element(int type, const unsigned char *at) {
   float single;
   double wide;
   switch (type) {
-  case F64: memcpy(&wide, at, sizeof wide); return wide;
-  case F32: memcpy(&single, at, sizeof single); return (double)single;
-  case F16: memcpy(&half, at, sizeof half); return (double)from_f16(half);
-  default: break;
+  case F64:
+    memcpy(&wide, at, sizeof wide);
+    return wide;
+  case F32:
+    memcpy(&single, at, sizeof single);
+    return (double)single;
+  case F16:
+    memcpy(&half, at, sizeof half);
+    return (double)from_f16(half);
+  default:
+    break;
   }
   memcpy(&half, at, sizeof half);
   const uint32_t bits = (uint32_t)half << 16; /* BF16 is the upper half of a float */
@@ -407,7 +418,8 @@ static char *header_text(const pd_safetensors_writer *writer, const pd_tensor_sh
     json_t *name = json_string(tensors[i].name);
     char *quoted = json_dumps(name, JSON_ENCODE_ANY | JSON_COMPACT);
     json_decref(name);
-    fprintf(to, ",%s:{\"dtype\":\"%s\",\"shape\":[", quoted != NULL ? quoted : "\"?\"", writer->real_bytes == 4 ? "F32" : "F64");
+    fprintf(to, ",%s:{\"dtype\":\"%s\",\"shape\":[", quoted != NULL ? quoted : "\"?\"",
+            writer->real_bytes == 4 ? "F32" : "F64");
     free(quoted);
     for (int k = 0; k < tensors[i].rank; k++) fprintf(to, "%s%" PRId64, k > 0 ? "," : "", tensors[i].shape[k]);
     fprintf(to, "],\"data_offsets\":[%" PRId64 ",%" PRId64 "]}", writer->begin[i] * writer->real_bytes,
@@ -440,8 +452,8 @@ static bool start_file(pd_safetensors_writer *writer, const pd_tensor_shape *ten
   return good;
 }
 
-bool pd_safetensors_create(pd_safetensors_writer *writer, const char *path, const pd_tensor_shape *tensors, int64_t count,
-                           int real_bytes, pd_problem *problem) {
+bool pd_safetensors_create(pd_safetensors_writer *writer, const char *path, const pd_tensor_shape *tensors,
+                           int64_t count, int real_bytes, pd_problem *problem) {
   *writer = (pd_safetensors_writer){.file = -1, .real_bytes = real_bytes, .path = strdup(path)};
   writer->names = calloc((size_t)count + 1, sizeof *writer->names);
   writer->begin = calloc((size_t)count + 1, sizeof *writer->begin);

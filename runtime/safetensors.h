@@ -10,18 +10,18 @@
 
 typedef struct pd_tensor {
   char *name;
-  int type;                     /* row of the table of dtypes in safetensors.c */
+  int type; /* row of the table of dtypes in safetensors.c */
   int rank;
   int64_t shape[PD_MAX_RANK];
   int64_t elements;
-  int64_t begin, end;           /* bytes, from the start of the data */
+  int64_t begin, end; /* bytes, from the start of the data */
 } pd_tensor;
 
 typedef struct pd_safetensors {
   char *path;
   const unsigned char *map;
-  int64_t size, data;           /* of the file; where its data start */
-  pd_tensor *tensors;           /* by name */
+  int64_t size, data; /* of the file; where its data start */
+  pd_tensor *tensors; /* by name */
   int64_t count;
 } pd_safetensors;
 
@@ -50,7 +50,7 @@ typedef struct pd_tensor_shape {
 typedef struct pd_safetensors_writer {
   char *path, *temporary;
   int file;
-  bool made;        /* the temporary file exists */
+  bool made; /* the temporary file exists */
   int real_bytes;
   int64_t count, data;
   char **names;
@@ -59,8 +59,8 @@ typedef struct pd_safetensors_writer {
 } pd_safetensors_writer;
 
 /* `tensors` ascending by name, as the reference writer orders them. Nothing appears at `path` before the end. */
-bool pd_safetensors_create(pd_safetensors_writer *writer, const char *path, const pd_tensor_shape *tensors, int64_t count,
-                           int real_bytes, pd_problem *problem);
+bool pd_safetensors_create(pd_safetensors_writer *writer, const char *path, const pd_tensor_shape *tensors,
+                           int64_t count, int real_bytes, pd_problem *problem);
 /* Elements first .. first+n-1 of tensor number `tensor`. */
 bool pd_safetensors_put(pd_safetensors_writer *writer, int64_t tensor, int64_t first, int64_t n, const void *from,
                         pd_problem *problem);

@@ -31,7 +31,8 @@ void pd_feed(pd_run *run, const pd_data *data, int64_t mb, const int64_t *sample
       if (!pd_data_row(data, d, samples[i], run->world.tp_rank, row, &in_row, &problem)) {
         pd_fail(PD_EXIT_DATA, "%s", problem.text);
       }
-      if (i < valid) counted += (double)in_row;
+      if (i < valid)
+        counted += (double)in_row;
       else if (row != NULL && info->is_target && info->is_integer) {
         for (int64_t k = 0; k < info->elements; k++) ((int32_t *)row)[k] = PD_IGNORE;
       }
@@ -89,7 +90,8 @@ static step_state state_new(const pd_program *program) {
   step_state state = {.samples = calloc((size_t)program->microbatch, sizeof *state.samples),
                       .counts = calloc((size_t)program->normaliser_count + 1, sizeof *state.counts),
                       .results = calloc((size_t)program->metric_count + 1, sizeof *state.results)};
-  if (state.samples == NULL || state.counts == NULL || state.results == NULL) pd_fail(PD_EXIT_MEMORY, "not enough memory");
+  if (state.samples == NULL || state.counts == NULL || state.results == NULL)
+    pd_fail(PD_EXIT_MEMORY, "not enough memory");
   return state;
 }
 
@@ -101,8 +103,8 @@ static void state_free(step_state *state) {
 
 static void stop_unless_finite(double loss, double norm, int64_t step) {
   if (isfinite(loss) && isfinite(norm)) return;
-  pd_fail(PD_EXIT_NUMERIC, "step %" PRId64 ": %s is not finite (loss %g, gradient norm %g); stopped before its update", step,
-          isfinite(loss) ? "the gradient" : "the loss", loss, norm);
+  pd_fail(PD_EXIT_NUMERIC, "step %" PRId64 ": %s is not finite (loss %g, gradient norm %g); stopped before its update",
+          step, isfinite(loss) ? "the gradient" : "the loss", loss, norm);
 }
 
 /* Step `index`, counted from 0; the record counts from 1. */
@@ -126,7 +128,8 @@ static pd_step_record train_step(pd_run *run, step_state *state, int64_t index) 
                                  .tokens = program->batch * program->tokens_per_sample,
                                  .seconds = pd_now() - began};
   if (!counted) {
-    pd_progress_say(&run->progress, true, "step %" PRId64 ": no target counts; skipped, nothing was updated", index + 1);
+    pd_progress_say(&run->progress, true, "step %" PRId64 ": no target counts; skipped, nothing was updated",
+                    index + 1);
   }
   return record;
 }
@@ -141,7 +144,8 @@ void pd_check(pd_run *run) {
                                           run->options.check_gradients);
   state_free(&state);
   if (!(worst <= tolerance)) {
-    pd_fail(PD_EXIT_NUMERIC, "a gradient differs from finite differences by %.3g, more than %g allows", worst, tolerance);
+    pd_fail(PD_EXIT_NUMERIC, "a gradient differs from finite differences by %.3g, more than %g allows", worst,
+            tolerance);
   }
 }
 

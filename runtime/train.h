@@ -17,8 +17,8 @@ typedef struct pd_run {
   pd_world world;
   pd_plan plan;
   pd_engine *engine;
-  pd_data train, valid;     /* samples 0: none given */
-  double *valid_inverse;    /* per normaliser: 1 / counted targets of the whole validation set */
+  pd_data train, valid;  /* samples 0: none given */
+  double *valid_inverse; /* per normaliser: 1 / counted targets of the whole validation set */
   pd_log log;
   pd_progress progress;
 } pd_run;
@@ -29,9 +29,10 @@ void pd_train(pd_run *run);
 /* --check-gradients on the data of the first step: stops with PD_EXIT_NUMERIC when a gradient is wrong. */
 void pd_check(pd_run *run);
 
-/* Fills the places of micro-batch `mb` with `samples` (microbatch of them) of `data`. Rows from `valid` on repeat others
- * and count nowhere: their targets become PD_IGNORE. Adds the counted targets to counts[] per normaliser. Whole-number
- * inputs are checked on every rank, whether it reads them or not, so that every layout finds the same fault. */
+/* Fills the places of micro-batch `mb` with `samples` (microbatch of them) of `data`. Rows from `valid` on repeat
+ * others and count nowhere: their targets become PD_IGNORE. Adds the counted targets to counts[] per normaliser.
+ * Whole-number inputs are checked on every rank, whether it reads them or not, so that every layout finds the same
+ * fault. */
 void pd_feed(pd_run *run, const pd_data *data, int64_t mb, const int64_t *samples, int64_t valid, double *counts);
 /* counts -> 1 / counts, 0 for none; true if any target counts, or nothing is counted in this model. */
 bool pd_invert_counts(const pd_program *program, double *counts);

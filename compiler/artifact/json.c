@@ -1,5 +1,5 @@
-/* See json.h. Numbers that are not whole are written as ECMAScript writes them (RFC 8785): the shortest digits that read
- * back equal, an exponent below 1e-6. Assumes the C locale, as everywhere in the compiler. */
+/* See json.h. Numbers that are not whole are written as ECMAScript writes them (RFC 8785): the shortest digits that
+ * read back equal, an exponent below 1e-6. Assumes the C locale, as everywhere in the compiler. */
 #include "artifact/json.h"
 
 #include <math.h>

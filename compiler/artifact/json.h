@@ -10,7 +10,7 @@
 typedef struct Json { /* {.out = text} to begin */
   Text *out;
   int depth;
-  bool has_items; /* the innermost open object or array has some */
+  bool has_items;  /* the innermost open object or array has some */
   bool line_begun; /* the next member's line has been begun already */
 } Json;
 

@@ -1,8 +1,8 @@
 /* The pd-plan, version 1: everything that was decided, as canonical JSON (docs/plan.md says what every key means).
  *
- * Costs come from FLOPs and the declared cluster; what is not declared is assumed and named in `cluster`. They are rounded
- * to whole nanoseconds at once, so that everything made from them is exact and the same on every machine. Memory comes
- * from the layout that the program will allocate, communication from the lists it will follow. */
+ * Costs come from FLOPs and the declared cluster; what is not declared is assumed and named in `cluster`. They are
+ * rounded to whole nanoseconds at once, so that everything made from them is exact and the same on every machine.
+ * Memory comes from the layout that the program will allocate, communication from the lists it will follow. */
 #include <math.h>
 #include <string.h>
 
@@ -189,7 +189,8 @@ static void write_head(Writer *w) {
   json_put_string(json, "kind", input->config->schedule);
   json_put_integer(json, "chunks", w->program->chunks);
   json_open_array(json, "placement");
-  for (int chunk = 0; chunk < w->pipeline->chunk_count; chunk++) json_put_integer(json, NULL, w->pipeline->rank_of[chunk]);
+  for (int chunk = 0; chunk < w->pipeline->chunk_count; chunk++)
+    json_put_integer(json, NULL, w->pipeline->rank_of[chunk]);
   json_close_array(json);
   json_close_object(json);
 }
@@ -286,7 +287,8 @@ static void write_local_shape(Writer *w, int wire) {
   const Graph *graph = w->input->graph;
   json_open_array(&w->json, "shape");
   const Wire *known = (uint32_t)wire < graph->wires.count ? &graph->wires.at[wire] : NULL;
-  if (known && axes_local_elements(graph, w->input->config, known->rank, known->axes) == w->program->wires[wire].elements)
+  if (known &&
+      axes_local_elements(graph, w->input->config, known->rank, known->axes) == w->program->wires[wire].elements)
     for (unsigned i = 0; i < known->rank; i++)
       json_put_integer(&w->json, NULL, axis_local(graph, w->input->config, known->axes[i]));
   else
@@ -358,7 +360,7 @@ static void write_ranks(Writer *w) {
     json_open_object(json, "memory");
     for (int kind = 0; kind < PD_MEMORY_CLASSES; kind++)
       json_put_integer(json, pd_memory_class_name((pd_memory_class)kind),
-                   pd_layout_bytes(w->layouts[rank], (pd_memory_class)kind));
+                       pd_layout_bytes(w->layouts[rank], (pd_memory_class)kind));
     json_put_integer(json, "total", pd_layout_total(w->layouts[rank]));
     json_close_object(json);
     json_close_object(json);
@@ -369,7 +371,7 @@ static void write_ranks(Writer *w) {
 /* ---- communicators ---- */
 
 typedef struct Operation {
-  const char *op, *tensor; /* tensor NULL: bucket number `bucket` */
+  const char *op, *tensor;      /* tensor NULL: bucket number `bucket` */
   int64_t bucket, bytes, count; /* count: times a step, 0 where once is meant and not said */
   const char *after;
 } Operation;
@@ -484,7 +486,11 @@ static void write_chunk_reductions(Writer *w, int chunk) {
   const Graph *graph = w->input->graph;
   const char *name[3]; /* the actions that run F, I and W of this chunk */
   for (int k = 0; k < 3; k++)
-    name[k] = arena_printf(w->input->arena, "%d%c", chunk, k == 0 ? 'F' : !w->pipeline->split ? 'B' : k == 1 ? 'I' : 'W');
+    name[k] = arena_printf(w->input->arena, "%d%c", chunk,
+                           k == 0                ? 'F'
+                           : !w->pipeline->split ? 'B'
+                           : k == 1              ? 'I'
+                                                 : 'W');
   for (int s = 0; s < w->program->segment_count && (uint32_t)s < graph->segments.count; s++) {
     const Segment *segment = &graph->segments.at[s];
     int64_t first, end;

@@ -1,4 +1,5 @@
-/* A pipeline as PyTorch's pipelining schedules read and write it: one line per rank, its actions separated by commas. */
+/* A pipeline as PyTorch's pipelining schedules read and write it: one line per rank, its actions separated by commas.
+ */
 #include <string.h>
 
 #include "artifact/artifact.h"

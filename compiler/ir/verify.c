@@ -93,6 +93,7 @@ static void check_labels(Check *check, Id id, unsigned which, unsigned rank) {
   }
 }
 
+/* CONTRACT of one operand (autodiff: the gradient of a sum) repeats it over the result labels that it lacks. */
 static void check_contract(Check *check, Id id) {
   const Graph *graph = check->graph;
   const Op *op = &graph->ops.at[id];
@@ -111,9 +112,10 @@ static void check_contract(Check *check, Id id) {
           REQUIRE(check, axes_match(graph, parts[p]->axes[k], parts[2]->axes[i]),
                   "operation %u %s: result axis %u differs from its operand's", id, op_name(op->kind), i);
         }
-    REQUIRE(check, found, "operation %u %s: result label %u is in no operand", id, op_name(op->kind), i);
+    bool repeats = !is_sum && op->in_count == 1;
+    REQUIRE(check, found || repeats, "operation %u %s: result label %u is in no operand", id, op_name(op->kind), i);
   }
-  if (!is_sum)
+  if (parts[1] && !is_sum)
     for (unsigned i = 0; i < parts[0]->rank; i++)
       for (unsigned k = 0; k < parts[1]->rank; k++)
         REQUIRE(check, op->label[0][i] != op->label[1][k] || axes_match(graph, parts[0]->axes[i], parts[1]->axes[k]),
@@ -151,7 +153,8 @@ static void check_op(Check *check, Id id) {
   }
   switch (op->kind) {
     case OP_CONTRACT:
-      REQUIRE(check, op->in_count == 2 && op->out_count == 1, "operation %u contract: two operands, one result", id);
+      REQUIRE(check, op->in_count <= 2 && op->out_count == 1, "operation %u contract: at most two operands, one result",
+              id);
       check_contract(check, id);
       break;
     case OP_SUM:

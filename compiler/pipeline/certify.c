@@ -1,13 +1,12 @@
-/* The independent check of a pipeline with communication. It shares nothing with the generators, the insertion of messages
- * or the simulator: it reads the lists and re-derives what must hold. One pass finds where every action stands, a second
- * checks each (chunk, micro-batch), then each pair of ranks, then three graphs for cycles:
- *   buffered    a send does not wait; its receive waits for it
- *   rendezvous  a send and its receive are one event: each waits for the other
- *   grouped     neighbouring messages of a list start together and end together (ncclGroupStart/End); each one needs both
- *               its ends to have started, and the group ends when all its messages have
- * Gradient messages of a boundary are there for all micro-batches or for none (nothing upstream is trained); reductions
- * for all chunks or for none (one replica). Micro-batches of a chunk must come in ascending order, forwards, backwards
- * and weight gradients: buffers are reused in that order and gradients are added in it. */
+/* The independent check of a pipeline with communication. It shares nothing with the generators, the insertion of
+ * messages or the simulator: it reads the lists and re-derives what must hold. One pass finds where every action
+ * stands, a second checks each (chunk, micro-batch), then each pair of ranks, then three graphs for cycles: buffered a
+ * send does not wait; its receive waits for it rendezvous  a send and its receive are one event: each waits for the
+ * other grouped     neighbouring messages of a list start together and end together (ncclGroupStart/End); each one
+ * needs both its ends to have started, and the group ends when all its messages have Gradient messages of a boundary
+ * are there for all micro-batches or for none (nothing upstream is trained); reductions for all chunks or for none (one
+ * replica). Micro-batches of a chunk must come in ascending order, forwards, backwards and weight gradients: buffers
+ * are reused in that order and gradients are added in it. */
 #include <string.h>
 
 #include "pipeline/pipeline.h"
@@ -51,10 +50,10 @@ static int64_t find_backward(const Checker *checker, pd_action_kind half, int ch
   return fused != NOWHERE ? fused : find(checker, half, chunk, microbatch);
 }
 
-#define FAIL(checker, ...)                                                                          \
-  do {                                                                                              \
-    if (!(checker)->result->why) (checker)->result->why = arena_printf((checker)->arena, __VA_ARGS__); \
-    return false;                                                                                   \
+#define FAIL(checker, ...)                                                                                             \
+  do {                                                                                                                 \
+    if (!(checker)->result->why) (checker)->result->why = arena_printf((checker)->arena, __VA_ARGS__);                 \
+    return false;                                                                                                      \
   } while (0)
 
 /* ---- complete ---- */
@@ -101,14 +100,16 @@ static bool index_actions(Checker *checker) {
       checker->partner[number] = NOWHERE;
       bool whole = action.kind == PD_REDUCE_GRAD;
       if ((unsigned)action.kind >= PD_ACTION_KINDS || action.chunk < 0 || action.chunk >= p->chunk_count ||
-          (whole ? action.microbatch != PD_NO_MICROBATCH : action.microbatch < 0 || action.microbatch >= p->microbatches))
-        FAIL(checker, "action %lld of rank %d is none of this pipeline: kind %d, chunk %d, micro-batch %d", (long long)i,
-             rank, (int)action.kind, action.chunk, action.microbatch);
+          (whole ? action.microbatch != PD_NO_MICROBATCH
+                 : action.microbatch < 0 || action.microbatch >= p->microbatches))
+        FAIL(checker, "action %lld of rank %d is none of this pipeline: kind %d, chunk %d, micro-batch %d",
+             (long long)i, rank, (int)action.kind, action.chunk, action.microbatch);
       const char *text = text_of(checker, action.kind, action.chunk, action.microbatch);
       if (p->rank_of[action.chunk] != rank)
         FAIL(checker, "%s stands on rank %d, but chunk %d lies on rank %d", text, rank, action.chunk,
              p->rank_of[action.chunk]);
-      int64_t *place = &checker->at[action.kind][whole ? action.chunk : action.chunk * p->microbatches + action.microbatch];
+      int64_t *place =
+          &checker->at[action.kind][whole ? action.chunk : action.chunk * p->microbatches + action.microbatch];
       if (*place != NOWHERE) FAIL(checker, "%s stands twice on rank %d", text, rank);
       *place = number;
     }
@@ -304,8 +305,8 @@ static void connect(const Checker *checker, Network *network, Sends sends) {
   }
 }
 
-/* One topological sort. NULL if it reaches every node (nodes without edges do not matter), else for each node one that it
- * waits for and that is never reached either, NOWHERE for those that were reached. */
+/* One topological sort. NULL if it reaches every node (nodes without edges do not matter), else for each node one that
+ * it waits for and that is never reached either, NOWHERE for those that were reached. */
 static int64_t *find_stuck(const Checker *checker, const Network *network) {
   int64_t *degree = ARENA_ARRAY(checker->arena, int64_t, network->nodes);
   int64_t *first = ARENA_ARRAY(checker->arena, int64_t, network->nodes + 1);
@@ -344,7 +345,10 @@ static const char *circle_text(const Checker *checker, const int64_t *waits_for,
     int64_t number = at % checker->total; /* the several nodes of a group show as one */
     if (number != shown) {
       pd_action action = *action_at(checker, number);
-      text_printf(&text, "%s%s on rank %d", count == 0 ? "" : count == 1 ? " waits for " : ", which waits for ",
+      text_printf(&text, "%s%s on rank %d",
+                  count == 0   ? ""
+                  : count == 1 ? " waits for "
+                               : ", which waits for ",
                   text_of(checker, action.kind, action.chunk, action.microbatch), checker->rank_at[number]);
       count++;
     }

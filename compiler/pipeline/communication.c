@@ -5,8 +5,8 @@
  *
  * Where the event lies: not before the message exists; not after its receiver needs it or its sender starts the next
  * computation (which a waiting send would delay); and within that as late as the receiver's list lets it be without
- * moving past a computation, because a received tensor occupies memory. Messages of one time go in the order in which they
- * became available, then over alternate links (0-1, 2-3, …, then 1-2, 3-4, …), so that waiting sends do not form a
+ * moving past a computation, because a received tensor occupies memory. Messages of one time go in the order in which
+ * they became available, then over alternate links (0-1, 2-3, …, then 1-2, 3-4, …), so that waiting sends do not form a
  * chain along the pipeline. */
 #include <stdlib.h>
 
@@ -17,17 +17,17 @@ enum { PHASE_MESSAGE, PHASE_REDUCE, PHASE_COMPUTE };
 typedef struct Event {
   double time, available;
   int phase;
-  int link;          /* messages: order among equals */
-  int rank, peer;    /* of a message: sender and receiver */
-  pd_action action;  /* of a message: the SEND */
+  int link;         /* messages: order among equals */
+  int rank, peer;   /* of a message: sender and receiver */
+  pd_action action; /* of a message: the SEND */
 } Event;
 
 typedef struct Inserter {
   Arena *arena;
   const pd_pipeline *pipeline;
   ScheduleTiming timing;
-  int64_t *first_of;              /* per rank: where its actions begin in timing */
-  double *start[2];               /* of F and of B or I, per (chunk, micro-batch) */
+  int64_t *first_of; /* per rank: where its actions begin in timing */
+  double *start[2];  /* of F and of B or I, per (chunk, micro-batch) */
   Event *events;
   int64_t count;
 } Inserter;
@@ -105,8 +105,8 @@ static void collect(Inserter *in, const bool *gradient_into, bool reduce) {
       int64_t here = in->first_of[rank] + i;
       int chunk = action.chunk;
       double done = in->timing.end[here];
-      in->events[in->count++] = (Event){
-          .time = in->timing.start[here], .phase = PHASE_COMPUTE, .rank = rank, .peer = rank, .action = action};
+      in->events[in->count++] =
+          (Event){.time = in->timing.start[here], .phase = PHASE_COMPUTE, .rank = rank, .peer = rank, .action = action};
       if (action.kind == PD_F && chunk + 1 < pipeline->chunk_count && pipeline->rank_of[chunk + 1] != rank)
         add_message(in, rank, i, PD_SEND_F, chunk + 1);
       if (is_backward(action.kind) && chunk > 0 && pipeline->rank_of[chunk - 1] != rank && gradient_into[chunk])

@@ -1,7 +1,8 @@
-/* Cuts a chain of units into contiguous, non-empty runs. The largest run is made as cheap as possible (parametric search
- * on its cost); among all such cuts the one with the least sum of squares is taken, so that what the largest run does not
- * decide is balanced too (dynamic programming inside the windows that the largest run leaves, divide and conquer over
- * the monotone best cut). Ties go to smaller runs first: early stages keep more micro-batches in flight. */
+/* Cuts a chain of units into contiguous, non-empty runs. The largest run is made as cheap as possible (parametric
+ * search on its cost); among all such cuts the one with the least sum of squares is taken, so that what the largest run
+ * does not decide is balanced too (dynamic programming inside the windows that the largest run leaves, divide and
+ * conquer over the monotone best cut). Ties go to smaller runs first: early stages keep more micro-batches in flight.
+ */
 #include <stdbool.h>
 
 #include "pipeline/pipeline.h"
@@ -87,8 +88,8 @@ static void find_windows(Cutter *cutter) {
     cutter->low[cut] = most(reach_back(prefix, cutter->low[cut + 1], cutter->limit), cut);
 }
 
-/* Fills here[] and choice[] for positions first..last of cut `cut`; the best previous cut lies in from..to. Every position
- * of a window can be reached from the window before it, so there always is one. */
+/* Fills here[] and choice[] for positions first..last of cut `cut`; the best previous cut lies in from..to. Every
+ * position of a window can be reached from the window before it, so there always is one. */
 static void solve(Cutter *cutter, int cut, int64_t first, int64_t last, int64_t from, int64_t to) {
   while (first <= last) {
     int64_t middle = first + (last - first) / 2, best = -1;

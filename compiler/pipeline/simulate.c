@@ -1,8 +1,8 @@
 /* Plays a pipeline: every rank does its list in order, each action as soon as what it depends on is there. A list with
  * messages is played as the runtime runs it: SEND and RECV take no time and wait for nobody, a message crosses the link
- * once its sender and its receiver have both come to it, and the computation that reads it waits. In a compute-only list
- * a message leaves with the end of what makes it. Assumes nothing about the lists: a wrong one is reported, never followed
- * out of bounds. */
+ * once its sender and its receiver have both come to it, and the computation that reads it waits. In a compute-only
+ * list a message leaves with the end of what makes it. Assumes nothing about the lists: a wrong one is reported, never
+ * followed out of bounds. */
 #include "pipeline/pipeline.h"
 
 /* When things were there, per (chunk, micro-batch); below 0: not yet. */
@@ -38,8 +38,7 @@ typedef struct Need {
 } Need;
 
 static Need need(const Play *play, int event, pd_action_kind maker, int chunk, int64_t microbatch) {
-  return (Need){play->at[event][slot(play, chunk, microbatch)],
-                {maker, (int32_t)chunk, (int32_t)microbatch}};
+  return (Need){play->at[event][slot(play, chunk, microbatch)], {maker, (int32_t)chunk, (int32_t)microbatch}};
 }
 
 static Need over_link(const Play *play, Need direct) {
@@ -81,10 +80,17 @@ static int needs_of(const Play *play, pd_action action, Need *out) {
       out[count++] = over_link(play, need(play, SENT_B, PD_SEND_B, chunk + 1, mb));
     }
     break;
-  case PD_W: out[count++] = need(play, DONE_I, PD_I, chunk, mb); break;
-  case PD_SEND_F: out[count++] = need(play, DONE_F, PD_F, chunk, mb); break;
-  case PD_SEND_B: out[count++] = need(play, DONE_I, backward, chunk, mb); break;
-  default: break;
+  case PD_W:
+    out[count++] = need(play, DONE_I, PD_I, chunk, mb);
+    break;
+  case PD_SEND_F:
+    out[count++] = need(play, DONE_F, PD_F, chunk, mb);
+    break;
+  case PD_SEND_B:
+    out[count++] = need(play, DONE_I, backward, chunk, mb);
+    break;
+  default:
+    break;
   }
   return count;
 }
@@ -92,11 +98,16 @@ static int needs_of(const Play *play, pd_action action, Need *out) {
 static double cost_of(const Play *play, pd_action action) {
   const ScheduleCosts *costs = play->costs;
   switch (action.kind) {
-  case PD_F: return costs->f[action.chunk];
-  case PD_B: return costs->i[action.chunk] + costs->w[action.chunk];
-  case PD_I: return costs->i[action.chunk];
-  case PD_W: return costs->w[action.chunk];
-  default: return 0;
+  case PD_F:
+    return costs->f[action.chunk];
+  case PD_B:
+    return costs->i[action.chunk] + costs->w[action.chunk];
+  case PD_I:
+    return costs->i[action.chunk];
+  case PD_W:
+    return costs->w[action.chunk];
+  default:
+    return 0;
   }
 }
 
@@ -104,15 +115,32 @@ static void record(const Play *play, pd_action action, double end) {
   if (action.kind == PD_REDUCE_GRAD) return;
   size_t at = slot(play, action.chunk, action.microbatch);
   switch (action.kind) {
-  case PD_F: play->at[DONE_F][at] = end; break;
-  case PD_B: play->at[DONE_I][at] = play->at[DONE_W][at] = end; break;
-  case PD_I: play->at[DONE_I][at] = end; break;
-  case PD_W: play->at[DONE_W][at] = end; break;
-  case PD_SEND_F: play->at[SENT_F][at] = end; break;
-  case PD_SEND_B: play->at[SENT_B][at] = end; break;
-  case PD_RECV_F: play->at[AWAITED_F][at] = end; break;
-  case PD_RECV_B: play->at[AWAITED_B][at] = end; break;
-  default: break;
+  case PD_F:
+    play->at[DONE_F][at] = end;
+    break;
+  case PD_B:
+    play->at[DONE_I][at] = play->at[DONE_W][at] = end;
+    break;
+  case PD_I:
+    play->at[DONE_I][at] = end;
+    break;
+  case PD_W:
+    play->at[DONE_W][at] = end;
+    break;
+  case PD_SEND_F:
+    play->at[SENT_F][at] = end;
+    break;
+  case PD_SEND_B:
+    play->at[SENT_B][at] = end;
+    break;
+  case PD_RECV_F:
+    play->at[AWAITED_F][at] = end;
+    break;
+  case PD_RECV_B:
+    play->at[AWAITED_B][at] = end;
+    break;
+  default:
+    break;
   }
 }
 
@@ -171,8 +199,8 @@ static const char *find_blocked(const Play *play, const int64_t *cursor) {
     for (int k = 0; k < count; k++)
       if (needs[k].time < 0)
         return arena_printf(play->arena, "rank %d waits in %s (action %lld) for %s of rank %d, which never comes", rank,
-                            name_of(play->arena, action), (long long)cursor[rank],
-                            name_of(play->arena, needs[k].maker), pipeline->rank_of[needs[k].maker.chunk]);
+                            name_of(play->arena, action), (long long)cursor[rank], name_of(play->arena, needs[k].maker),
+                            pipeline->rank_of[needs[k].maker.chunk]);
   }
   return NULL;
 }
@@ -192,8 +220,9 @@ static const char *find_missing(const Play *play) {
   return NULL;
 }
 
-/* Beta and sigma are measured against the busiest rank. The bound: rank r cannot start before the forwards of all chunks
- * below its first one, and then has its work to do; with equal chunks dealt in a loop that is (pp - 1) F / chunks. */
+/* Beta and sigma are measured against the busiest rank. The bound: rank r cannot start before the forwards of all
+ * chunks below its first one, and then has its work to do; with equal chunks dealt in a loop that is (pp - 1) F /
+ * chunks. */
 static void measure(const Play *play, const int64_t *first_of, ScheduleTiming *timing) {
   const pd_pipeline *pipeline = play->pipeline;
   double *busy = ARENA_ARRAY(play->arena, double, pipeline->pp), busiest = 0, longest = 0;

@@ -230,6 +230,9 @@ static Val rule_dropout(Call *call) {
   if (p == 0) return x;
   Id axes[MAX_RANK];
   copy_axes(sem, x.value, axes);
+  if (!value_at(sem, x.value)->rank || axes[0] != sem->batch)
+    return fail(call, "E0308", call->slot[0]->span, "`dropout` needs a tensor that starts with the batch axis, and `%s` is %s",
+                source_of(call, call->slot[0]), shape_text(sem, x.value));
   Val y = emit(sem, OP_DROPOUT, call->expr->span, &x.value, 1, value_at(sem, x.value)->rank, axes);
   if (y.kind == VAL_ERROR) return y;
   op_of(sem, y)->real[0] = p;

@@ -237,9 +237,19 @@ static bool line_ends(const Situation *at) {
   return next->kind == 0 || begins_item(next->kind) || first_on_line(at, next);
 }
 
+static bool assigns_next(const Situation *at) {
+  return token_peek(at->parser, 0)->kind == T_NAME && token_peek(at->parser, 1)->kind == '=';
+}
+
+/* True when what follows a `{` or `}` is what follows those of a body; others are slips of the keyboard. */
+static bool is_of_body(const Situation *at) {
+  const Token *next = token_peek(at->parser, 0);
+  return line_ends(at) || begins_statement(next->kind) || next->kind == '}' || next->kind == T_ELSE || assigns_next(at);
+}
+
 /* After a `<` outside of a section: takes all of the keys, if these are keys, but not the `>`. */
 static void skip_section(const Situation *at) {
-  bool keys = token_peek(at->parser, 0)->kind == T_NAME && token_peek(at->parser, 1)->kind == '=';
+  bool keys = assigns_next(at);
   for (const Token *next = token_peek(at->parser, 0); keys; next = token_peek(at->parser, 0)) {
     if (next->kind == 0 || next->kind == '>' || (begins_item(next->kind) && first_on_line(at, next))) return;
     token_take(at->parser);
@@ -253,7 +263,7 @@ static void skip_statement(const Situation *at, Token token) {
       return;
     }
     bool begins = begins_statement(token.kind) || (begins_item(token.kind) && in_first_column(at, &token));
-    bool ends = token.kind == 0 || token.kind == '{' || token.kind == '}';
+    bool ends = token.kind == 0 || ((token.kind == '{' || token.kind == '}') && is_of_body(at));
     if (ends || (begins && first_on_line(at, &token))) {
       go_on(at, &token, 1);
       return;
@@ -280,7 +290,7 @@ static void skip_key(const Situation *at, Token token) {
 
 static void skip_header(const Situation *at, Token token) {
   for (;; token = token_take(at->parser)) {
-    if (token.kind == '{') {
+    if (token.kind == '{' && is_of_body(at)) {
       go_on(at, &token, 1);
       return;
     }
@@ -313,7 +323,8 @@ static void skip_item(const Situation *at, Token token) {
       skip_section(at);
     } else if (token.kind == '}' || (token.kind == ';' && !statements && line_ends(at))) {
       break;
-    } else if (token.kind == 0 || (begins_item(token.kind) && first_on_line(at, &token)) || begins_section(at, &token)) {
+    } else if (token.kind == 0 || (begins_item(token.kind) && first_on_line(at, &token)) ||
+               begins_section(at, &token)) {
       go_on(at, &token, 1);
       return;
     }
@@ -360,9 +371,12 @@ static bool reported_by_lexer(const Situation *at) {
   if (at->found.kind == T_BAD_REST) {
     Token next = token_take(at->parser);
     bool closed = at->site == SITE_SECTION && (next.kind == 0 || begins_item(next.kind) || begins_section(at, &next));
-    if (at->site == SITE_HEADER) skip_header(at, next);
-    else if (closed) go_on(at, (Token[]){made_up(at, '>'), next}, 2); /* `>` was on the rest of the line */
-    else go_on(at, &next, 1);
+    if (at->site == SITE_HEADER)
+      skip_header(at, next);
+    else if (closed)
+      go_on(at, (Token[]){made_up(at, '>'), next}, 2); /* `>` was on the rest of the line */
+    else
+      go_on(at, &next, 1);
     return true;
   }
   if (at->found.kind != T_BAD) return false;
@@ -451,7 +465,8 @@ static bool missing_semicolon(const Situation *at) {
   bool name = kind == T_NAME || kind == T_DOTTED;
   int next = name ? token_peek(at->parser, 0)->kind : 0;
   bool new_line = first_on_line(at, &at->found);
-  bool ends = (kind == '}' && at->site == SITE_STATEMENT) || (kind == '>' && at->site == SITE_SECTION) || kind == 0;
+  bool ends = (kind == '}' && at->site == SITE_STATEMENT && is_of_body(at)) ||
+              (kind == '>' && at->site == SITE_SECTION) || kind == 0;
   bool begins = begins_item(kind) || begins_statement(kind) || (name && (new_line || next == '=' || next == '<'));
   if (!comma && !ends && !begins) return false;
   Diag *diag = diag_error(at->parser->all, "E0112", gap_after(&at->before), "expected `;` after %s",
@@ -533,13 +548,16 @@ static bool unbalanced(const Situation *at) {
   if (kind == '}' && open == NULL && at->site == SITE_ITEM) {
     Diag *diag = diag_error(at->parser->all, "E0114", at->found.span, "`}` closes nothing");
     diag_primary(diag, "no `{` is open");
-    if (expects(at, T_IMPORT)) go_on(at, NULL, 0);
-    else skip_past(at);
+    if (expects(at, T_IMPORT))
+      go_on(at, NULL, 0);
+    else
+      skip_past(at);
     return true;
   }
   bool new_statement = first_on_line(at, &at->found) &&
                        (begins_statement(kind) || begins_item(kind) ||
                         (kind == T_NAME && at->site == SITE_STATEMENT && token_peek(at->parser, 0)->kind == '='));
+  if (closes && !is_of_body(at)) return false;
   if (!in_list || !(closes || kind == ';' || kind == '{' || kind == '>' || kind == T_ARROW || new_statement))
     return false;
   report_unclosed(at, open->span, code_spelling(open->kind), closer_of(open->kind), gap_after(&at->before));

@@ -150,7 +150,7 @@ static void layer_input_grad(const pd_frame *f) {
   TP_SUM(dx, rows_of() * EMBED);
   for (int64_t i = 0; i < rows_of() * EMBED; i++) {
     dx[i] += dy[i] + dc1[i] * g[i % EMBED] + du[i] * (REAL)0.25;
-    dh0[i] = dy[i] * g[i % EMBED];
+    if (dh0 != NULL) dh0[i] = dy[i] * g[i % EMBED];
     dc[i] = dc1[i] * (REAL)0.5;
   }
 }
@@ -191,7 +191,7 @@ static void mid_input_grad(const pd_frame *f) {
   REAL *dx = f->d_in[0], *dx0 = f->d_in[1], *du = f->d_in[2];
   for (int64_t i = 0; i < rows_of() * EMBED; i++) {
     dx[i] = dz[i] * m[i % EMBED] * fz[i % EMBED];
-    dx0[i] = dz[i] + dv[i] * m[i % EMBED];
+    if (dx0 != NULL) dx0[i] = dz[i] + dv[i] * m[i % EMBED];
     du[i] = dz[i] * (REAL)0.125;
   }
 }
@@ -263,7 +263,7 @@ static void head_input_grad(const pd_frame *f) {
   }
   TP_SUM(dz, rows * EMBED);
   for (int64_t i = 0; i < rows * EMBED; i++) {
-    dh0[i] = dz[i];
+    if (dh0 != NULL) dh0[i] = dz[i];
     dc[i] = dz[i] * (REAL)0.125;
   }
 }
@@ -327,8 +327,16 @@ static void build_segments(model *m) {
                             .weight_grad = head_weight_grad};
 }
 
-void model_build(model *m, int pp, int dp, int tp, int64_t batch, int64_t microbatch, bool recompute,
-                 pd_optimizer optimizer) {
+static void freeze_start(model *m) {
+  pd_segment_info *embed = &m->segments[0], *head = &m->segments[3];
+  embed->needs_d_out[0] = embed->needs_d_out[1] = embed->has_weight_grad = head->has_weight_grad = false;
+  embed->trained_elements = 0;
+  m->wires[0].needs_grad = m->wires[1].needs_grad = false;
+  m->segments[1].gives_d_in[1] = m->segments[2].gives_d_in[1] = head->gives_d_in[1] = false;
+  m->params[0].frozen = m->params[1].frozen = true;
+}
+
+void model_build(model *m, int pp, int dp, int tp, int64_t batch, int64_t microbatch, variant how) {
   memset(m, 0, sizeof *m);
   tensor_ranks = tp;
   samples_per_call = microbatch;
@@ -359,11 +367,12 @@ void model_build(model *m, int pp, int dp, int tp, int64_t batch, int64_t microb
   m->metrics[0] = "v2";
   m->program = (pd_program){.model = "test", .compiler = "none", .real_bytes = (int)sizeof(REAL), .pp = pp, .dp = dp,
                             .tp = tp, .chunks = 1, .batch = batch, .microbatch = microbatch,
-                            .microbatches = batch / dp / microbatch, .recompute = recompute, .segment_count = 4,
+                            .microbatches = batch / dp / microbatch, .recompute = how.recompute, .segment_count = 4,
                             .wire_count = 8, .param_count = 9, .data_count = 2, .metric_count = 1,
                             .normaliser_count = 1, .segments = m->segments, .wires = m->wires, .params = m->params,
                             .data = m->data, .metrics = m->metrics, .normalisers = m->normalisers, .loss_segment = 3,
                             .logits_segment = 3, .logits_rows_per_sample = SEQ, .logits_classes = VOCAB,
-                            .logits_split = true, .optimizer = optimizer, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8,
+                            .logits_split = true, .optimizer = how.optimizer, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8,
                             .decay = 0.1, .momentum = 0.9};
+  if (how.frozen_start) freeze_start(m);
 }

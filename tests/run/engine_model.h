@@ -17,7 +17,7 @@ typedef float REAL;
 #define TP_MAX pd_tp_max_f32
 #endif
 
-enum { SEQ = 3, EMBED = 8, FFN = 6, VOCAB = 10, LAYERS = 6, UNUSED = 5, UNITS = LAYERS + 3 };
+enum { SEQ = 3, EMBED = 8, FFN = 12, VOCAB = 12, LAYERS = 6, UNUSED = 5, UNITS = LAYERS + 3 };
 
 typedef struct model {
   pd_program program;
@@ -29,9 +29,13 @@ typedef struct model {
   const char *metrics[1];
 } model;
 
+typedef struct variant {
+  bool recompute;
+  bool frozen_start; /* the embedding, and so the tied matrix, is not trained: nothing flows back into it */
+  pd_optimizer optimizer;
+} variant;
 /* Fills `m`; it must not move afterwards. `batch` is the global one. */
-void model_build(model *m, int pp, int dp, int tp, int64_t batch, int64_t microbatch, bool recompute,
-                 pd_optimizer optimizer);
+void model_build(model *m, int pp, int dp, int tp, int64_t batch, int64_t microbatch, variant how);
 /* Makes the functions compute for this model: its micro-batch, its number of tensor-parallel ranks. */
 void model_use(const model *m);
 /* Token and target at position p of sample s of the global batch. */

@@ -14,7 +14,7 @@ enum { STEPS = 3, PARAMS = 9 };
 
 /* What a run leaves behind. */
 typedef struct record {
-  double results[STEPS][2], norm[STEPS], evaluated[2];
+  double results[STEPS][2], norm[STEPS], evaluated[2][2];
   pd_part parts[PARAMS][LAYERS]; /* weights after the last step, gradients of the first: copies, NULL where not held */
 } record;
 
@@ -70,16 +70,15 @@ static void fill_rows(pd_engine *engine, const pd_program *program, uint64_t ste
 /* Whatever is read before it is written now gives a loss that is not a number. */
 static void poison(pd_engine *engine) {
   const pd_layout *layout = pd_engine_layout(engine);
-  char *memory = (char *)pd_engine_part(engine, 0, 0).weights; /* any address inside, to find the start */
-  for (int c = 0; memory == NULL && c < 2; c++) memory = pd_engine_data(engine, c, 0);
   const pd_chunk_plan *chunk = &layout->chunks[0];
-  if (memory == NULL) return;
-  int64_t at = PD_NONE;
+  char *memory = NULL; /* its start, found from something inside */
   for (int t = 0; t < layout->tied_count; t++) {
-    if (layout->tied[t].param == 0) at = layout->tied[t].weights;
+    memory = (char *)pd_engine_part(engine, layout->tied[t].param, 0).weights - layout->tied[t].weights;
   }
-  for (int c = 0; at == PD_NONE && c < 2; c++) at = layout->data[c];
-  memory -= at;
+  for (int d = 0; d < 2; d++) {
+    if (pd_engine_uses_data(engine, d)) memory = (char *)pd_engine_data(engine, d, 0) - layout->data[d];
+  }
+  if (memory == NULL) return;
   for (int c = 0; c < layout->chunk_count; c++, chunk++) {
     const pd_slots *all[4] = {&chunk->activations, &chunk->received, &chunk->sent, &chunk->inner};
     for (int i = 0; i < 4; i++) memset(memory + all[i]->base, 0xff, (size_t)(all[i]->bytes * all[i]->count));
@@ -114,17 +113,21 @@ static record run(const model *m, const schedule *s, pd_world *in, const char *k
     }
     pd_engine_update(engine, step + 1, 0.05, r.norm[step] > 1 ? 1 / r.norm[step] : 1);
     if (step != 1) continue;
-    int64_t samples[64]; /* all rows but one: the last row of the last replica */
-    for (int64_t i = 0; i < program->microbatches; i++) samples[i] = program->microbatch;
-    if (in->dp_rank == in->dp - 1) samples[program->microbatches - 1]--;
+    int64_t samples[64], last = program->microbatches - 1;
     inverse = inverse_count(77, program->batch - 1);
     fill_rows(engine, program, 77);
-    pd_engine_evaluate(engine, program->microbatches, samples, &inverse, 1, r.evaluated);
-    int64_t last = program->microbatches - 1;
+    /* all rows but the last of the last replica; then the first micro-batch of the first replica alone */
+    for (int pass = 0; pass < 2; pass++) {
+      for (int64_t i = 0; i <= last; i++) {
+        samples[i] = pass == 0 ? program->microbatch : i == 0 && in->dp_rank == 0 ? program->microbatch : 0;
+      }
+      if (pass == 0 && in->dp_rank == in->dp - 1) samples[last]--;
+      pd_engine_evaluate(engine, pass == 0 ? last + 1 : 1, samples, &inverse, 1, r.evaluated[pass]);
+    }
     int c = 0; /* the chunk with the last unit; those after it are empty */
     while (s->first_unit[c + 1] < UNITS) c++;
     bool holds_loss = s->rank_of[c] == in->pp_rank;
-    if (samples[last] > 0) check((pd_engine_logits(engine, last) != NULL) == holds_loss, "logits");
+    check((pd_engine_logits(engine, 0) != NULL) == (holds_loss && in->dp_rank == 0), "logits");
   }
   for (int p = 0; p < PARAMS; p++) {
     for (int64_t t = 0; t < trips_of(p); t++) {
@@ -190,7 +193,7 @@ static void check_close(const record *a, const record *serial) {
   }
   check(results, "results agree with one rank");
   check(norms, "norms agree with one rank");
-  check(close_to(a->evaluated[0], serial->evaluated[0], 10 * fabs(serial->evaluated[0])), "evaluation agrees");
+  check(close_to(a->evaluated[0][0], serial->evaluated[0][0], 10 * fabs(serial->evaluated[0][0])), "evaluation agrees");
   for (int p = 0; p < PARAMS; p++) {
     for (int64_t t = 0; t < trips_of(p); t++) {
       const pd_part *x = &a->parts[p][t];
@@ -264,9 +267,9 @@ static void one_schedule(const model *m, const record *alone, style kind, int ch
   schedule_free(&s);
 }
 
-static record run_alone(int dp, int tp, int64_t batch, int64_t microbatch, bool recompute, pd_optimizer optimizer) {
+static record run_alone(int dp, int tp, int64_t batch, int64_t microbatch, variant how) {
   model m;
-  model_build(&m, 1, dp, tp, batch, microbatch, recompute, optimizer);
+  model_build(&m, 1, dp, tp, batch, microbatch, how);
   schedule s = schedule_make(&m.program, STYLE_GPIPE, 1, false, 0, false);
   pd_world small = world;
   small.pp = 1;
@@ -282,7 +285,7 @@ static record run_alone(int dp, int tp, int64_t batch, int64_t microbatch, bool 
   small.size = dp * tp;
   pd_reduce_over_tensor(small.tensor, tp);
   record r = run(&m, &s, &small, "host");
-  if (dp == 1 && tp == 1 && world.rank == 0 && sizeof(REAL) == 8) check_numerically(&m, &s, &small);
+  if (world.size == 1 && sizeof(REAL) == 8) check_numerically(&m, &s, &small);
   pd_reduce_over_tensor(world.tensor, world.tp);
   schedule_free(&s);
   return r;
@@ -297,27 +300,43 @@ static void all_schedules(const model *m, const record *alone) {
   }
 }
 
+static record run_alone_and_compare(const int *n, variant how) {
+  context = "one rank";
+  record serial = run_alone(1, 1, n[3], 1, how);
+  context = "one pipeline rank";
+  record alone = run_alone(n[1], n[2], n[3], n[4], how);
+  check_close(&alone, &serial);
+  forget(&serial);
+  return alone;
+}
+
+/* `who`: a rank, or "all". Ends the run with exit code 5 and one line that starts with "error:". */
+_Noreturn static void fail(const char *who) {
+  if (strcmp(who, "all") == 0 || atoi(who) == world.rank) pd_fail(PD_EXIT_NUMERIC, "loss is not finite");
+  MPI_Barrier(world.all);
+  for (;;) MPI_Barrier(world.all);
+}
+
 int main(int argc, char **argv) {
   int provided;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
   int n[5] = {1, 1, 1, 4, 1};
   for (int i = 1; i < argc && i <= 5; i++) n[i - 1] = atoi(argv[i]);
   model m;
-  model_build(&m, n[0], n[1], n[2], n[3], n[4], false, PD_ADAMW);
+  model_build(&m, n[0], n[1], n[2], n[3], n[4], (variant){false, false, PD_ADAMW});
   pd_world_open(&world, &m.program);
-  context = "one rank";
-  record serial = run_alone(1, 1, n[3], 1, false, PD_ADAMW);
-  context = "one pipeline rank";
-  record alone = run_alone(n[1], n[2], n[3], n[4], false, PD_ADAMW);
-  check_close(&alone, &serial);
+  if (argc > 6) fail(argv[6]);
+  record alone = run_alone_and_compare(n, (variant){false, false, PD_ADAMW});
   all_schedules(&m, &alone);
   forget(&alone);
-  forget(&serial);
-  for (int optimizer = PD_SGD; optimizer <= PD_ADAM; optimizer++) {
-    context = "one pipeline rank, recompute";
-    model_build(&m, n[0], n[1], n[2], n[3], n[4], true, (pd_optimizer)optimizer);
-    alone = run_alone(n[1], n[2], n[3], n[4], false, (pd_optimizer)optimizer);
+  static const variant variants[] = {{true, false, PD_SGD}, {true, true, PD_ADAM}, {false, true, PD_SGD}};
+  for (size_t v = 0; v < sizeof variants / sizeof variants[0]; v++) {
+    variant plain = variants[v];
+    plain.recompute = false; /* which changes no bit */
+    alone = run_alone_and_compare(n, plain);
+    model_build(&m, n[0], n[1], n[2], n[3], n[4], variants[v]);
     one_schedule(&m, &alone, STYLE_1F1B, 1, false, 0);
+    one_schedule(&m, &alone, STYLE_SPLIT, 1, false, 4);
     one_schedule(&m, &alone, STYLE_MIXED, 2, true, 0);
     forget(&alone);
   }

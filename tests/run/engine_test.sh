@@ -36,17 +36,37 @@ run() { # program pp dp tp batch microbatch
   fi
 }
 
+# one line for people, one exit code, whoever fails
+fails() { # who ranks
+  local log errors
+  log=$(timeout 60 mpirun -n $2 "$out/f32" $2 1 1 4 1 "$1" 2>&1)
+  local status=$?
+  errors=$(grep -c '^error: ' <<<"$log")
+  if [ $status = 5 ] && [ "$errors" = 1 ]; then
+    passed=$((passed + 1))
+  else
+    failed=$((failed + 1))
+    echo "FAILED: rank $1 of $2 fails: status $status, $errors messages"
+    head -n 20 <<<"$log"
+  fi
+}
+
 compile f32
 compile f64 -DPD_TEST_DOUBLE
 compile small -DPD_BUCKET_BYTES=256 -DPD_MESSAGE_LIMIT=100 # tiny ones take the paths of huge ones
 compile checked -fsanitize=address,undefined -fno-sanitize-recover
 
+fails 0 1
+fails all 4
+fails 2 3
 run f32 1 1 1 4 1
 run f32 2 1 1 8 1
 run f32 4 1 1 6 1
 run f32 3 1 1 1 1
 run f32 2 2 1 8 2
 run f32 1 3 2 6 1
+run f32 1 1 4 4 2
+run f64 1 1 1 6 2
 run f64 2 2 2 8 1
 run f64 3 1 2 12 2
 run f64 2 3 1 6 1

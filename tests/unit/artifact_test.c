@@ -1,5 +1,5 @@
-/* The files that the compiler writes: canonical JSON byte for byte, the shortest numbers that read back, SHA-256 on known
- * vectors, the CSV of actions, and a whole plan of a small hand-made program, read back with another library. */
+/* The files that the compiler writes: canonical JSON byte for byte, the shortest numbers that read back, SHA-256 on
+ * known vectors, the CSV of actions, and a whole plan of a small hand-made program, read back with another library. */
 #include <criterion/criterion.h>
 #include <jansson.h>
 #include <math.h>
@@ -33,9 +33,10 @@ Test(json, layout_of_objects_and_arrays) {
   size_t before = text.length;
   json_put_integer(&json, "last", INT64_MAX);
   json_close_object(&json);
-  static const char wanted[] = "{\n  \"z\": \"first as given\",\n  \"empty\": {},\n  \"none\": [],\n  \"list\": [\n    -3,\n    {\n"
-                               "      \"yes\": true,\n      \"a\": null\n    },\n    false\n  ],\n"
-                               "  \"last\": 9223372036854775807\n}\n";
+  static const char wanted[] =
+      "{\n  \"z\": \"first as given\",\n  \"empty\": {},\n  \"none\": [],\n  \"list\": [\n    -3,\n    {\n"
+      "      \"yes\": true,\n      \"a\": null\n    },\n    false\n  ],\n"
+      "  \"last\": 9223372036854775807\n}\n";
   cr_assert_str_eq(text.at, wanted);
   cr_assert_eq(before, (size_t)(strstr(wanted, "  \"last\"") - wanted));
   arena_free(arena);
@@ -50,7 +51,8 @@ static const char *string_text(Arena *arena, const char *value) {
 
 Test(json, strings_are_escaped_and_stay_utf8) {
   Arena *arena = arena_new();
-  cr_assert_str_eq(string_text(arena, "a\"b\\c/d\b\f\n\r\t\x01\x1f\x7f"), "\"a\\\"b\\\\c/d\\b\\f\\n\\r\\t\\u0001\\u001f\x7f\"");
+  cr_assert_str_eq(string_text(arena, "a\"b\\c/d\b\f\n\r\t\x01\x1f\x7f"),
+                   "\"a\\\"b\\\\c/d\\b\\f\\n\\r\\t\\u0001\\u001f\x7f\"");
   cr_assert_str_eq(string_text(arena, "é漢😀"), "\"é漢😀\"");
   /* a lone continuation, an overlong slash, a surrogate, a value past the end, a sequence cut short */
   cr_assert_str_eq(string_text(arena, "\x80"), "\"\xef\xbf\xbd\"");
@@ -176,14 +178,16 @@ static void fill_graph(Small *s, Arena *arena) {
   vec_push(arena, &graph->axes, (Axis){.name = "wide", .size = 8});
   vec_push(arena, &graph->axes, (Axis){.name = "class", .size = 32, .mesh = MESH_TP});
   for (Id k = 0; k < 2; k++)
-    vec_push(arena, &graph->wires, (Wire){.name = k ? "y" : "x", .rank = 2, .axes = {BATCH_AXIS, WIDE_AXIS}, .from = k});
+    vec_push(arena, &graph->wires,
+             (Wire){.name = k ? "y" : "x", .rank = 2, .axes = {BATCH_AXIS, WIDE_AXIS}, .from = k});
   for (Id k = 0; k < 3; k++) {
     Segment segment = {.name = names[k], .trips = k == 1 ? 3 : 1};
     vec_push(arena, &graph->segments, segment);
   }
   Id wide[] = {BATCH_AXIS, WIDE_AXIS}, classes[] = {BATCH_AXIS, CLASS_AXIS};
   Id part = add_value(s, arena, "part", 2, wide, 1), whole = add_value(s, arena, "whole", 2, wide, 1);
-  Op reduce = {.kind = OP_ALL_REDUCE, .in_count = 1, .out_count = 1, .in = {part}, .out = {whole}, .integer = {MESH_TP}};
+  Op reduce = {
+      .kind = OP_ALL_REDUCE, .in_count = 1, .out_count = 1, .in = {part}, .out = {whole}, .integer = {MESH_TP}};
   vec_push(arena, &graph->ops, reduce);
   vec_push(arena, &graph->segments.at[1].forward, 0);
   Id logits = add_value(s, arena, "logits", 2, classes, 2), targets = add_value(s, arena, "t", 1, wide, 2);
@@ -195,29 +199,96 @@ static void fill_graph(Small *s, Arena *arena) {
 }
 
 static void fill_program(Small *s, int pp, int dp, int tp, int chunks) {
-  s->config = (Config){.pp = pp, .dp = dp, .tp = tp, .cp = 1, .ep = 1, .schedule = "1f1b", .microbatch = 2, .chunks = chunks,
-                       .batch = 16, .microbatches = 8 / dp};
+  s->config = (Config){.pp = pp,
+                       .dp = dp,
+                       .tp = tp,
+                       .cp = 1,
+                       .ep = 1,
+                       .schedule = "1f1b",
+                       .microbatch = 2,
+                       .chunks = chunks,
+                       .batch = 16,
+                       .microbatches = 8 / dp};
   s->wires[0] = (pd_wire_info){"x", 16, true};
   s->wires[1] = (pd_wire_info){"y", 16, true};
-  s->segments[0] = (pd_segment_info){.name = "embed", .trips = 1, .out_count = 1, .shared_count = 1, .out_wire = {0},
-                                     .needs_d_out = {true}, .shared = {0}, .act_bytes = 64, .has_weight_grad = true};
-  s->segments[1] = (pd_segment_info){.name = "layers", .trips = 3, .in_count = 1, .out_count = 1, .in_wire = {0},
-                                     .in_carried = {0}, .out_wire = {1}, .needs_d_out = {true}, .gives_d_in = {true},
-                                     .act_bytes = 128, .weight_elements = 80, .trained_elements = 80, .has_weight_grad = true};
-  s->segments[2] = (pd_segment_info){.name = "head", .trips = 1, .in_count = 1, .shared_count = 1, .in_wire = {1},
-                                     .in_carried = {PD_NONE}, .gives_d_in = {true}, .shared = {0}, .act_bytes = 64,
-                                     .weight_elements = 16, .trained_elements = 16, .has_weight_grad = true};
-  s->params[0] = (pd_param_info){.name = "table", .rank = 2, .shape = {32, 8}, .split_axis = tp > 1 ? 0 : PD_NONE,
-                                 .segment = PD_NONE, .decay = true, .elements = 32 * 8 / tp};
-  s->params[1] = (pd_param_info){.name = "layers.{}.w", .rank = 2, .shape = {8, 8}, .split_axis = PD_NONE, .segment = 1,
-                                 .per_trip = true, .decay = true, .elements = 64};
-  s->params[2] = (pd_param_info){.name = "layers.{}.b", .rank = 1, .shape = {8}, .split_axis = PD_NONE, .segment = 1,
-                                 .per_trip = true, .elements = 8, .offset = 64};
-  s->params[3] = (pd_param_info){.name = "gain", .rank = 1, .shape = {8}, .split_axis = PD_NONE, .segment = 2, .elements = 8};
-  s->program = (pd_program){.model = "small", .compiler = "pdc test", .real_bytes = 4, .pp = pp, .dp = dp, .tp = tp,
-                            .chunks = chunks, .batch = 16, .microbatch = 2, .microbatches = 8 / dp, .tokens_per_sample = 1,
-                            .segment_count = 3, .wire_count = 2, .param_count = 4, .segments = s->segments,
-                            .wires = s->wires, .params = s->params, .loss_segment = 2, .optimizer = PD_ADAMW};
+  s->segments[0] = (pd_segment_info){.name = "embed",
+                                     .trips = 1,
+                                     .out_count = 1,
+                                     .shared_count = 1,
+                                     .out_wire = {0},
+                                     .needs_d_out = {true},
+                                     .shared = {0},
+                                     .act_bytes = 64,
+                                     .has_weight_grad = true};
+  s->segments[1] = (pd_segment_info){.name = "layers",
+                                     .trips = 3,
+                                     .in_count = 1,
+                                     .out_count = 1,
+                                     .in_wire = {0},
+                                     .in_carried = {0},
+                                     .out_wire = {1},
+                                     .needs_d_out = {true},
+                                     .gives_d_in = {true},
+                                     .act_bytes = 128,
+                                     .weight_elements = 80,
+                                     .trained_elements = 80,
+                                     .has_weight_grad = true};
+  s->segments[2] = (pd_segment_info){.name = "head",
+                                     .trips = 1,
+                                     .in_count = 1,
+                                     .shared_count = 1,
+                                     .in_wire = {1},
+                                     .in_carried = {PD_NONE},
+                                     .gives_d_in = {true},
+                                     .shared = {0},
+                                     .act_bytes = 64,
+                                     .weight_elements = 16,
+                                     .trained_elements = 16,
+                                     .has_weight_grad = true};
+  s->params[0] = (pd_param_info){.name = "table",
+                                 .rank = 2,
+                                 .shape = {32, 8},
+                                 .split_axis = tp > 1 ? 0 : PD_NONE,
+                                 .segment = PD_NONE,
+                                 .decay = true,
+                                 .elements = 32 * 8 / tp};
+  s->params[1] = (pd_param_info){.name = "layers.{}.w",
+                                 .rank = 2,
+                                 .shape = {8, 8},
+                                 .split_axis = PD_NONE,
+                                 .segment = 1,
+                                 .per_trip = true,
+                                 .decay = true,
+                                 .elements = 64};
+  s->params[2] = (pd_param_info){.name = "layers.{}.b",
+                                 .rank = 1,
+                                 .shape = {8},
+                                 .split_axis = PD_NONE,
+                                 .segment = 1,
+                                 .per_trip = true,
+                                 .elements = 8,
+                                 .offset = 64};
+  s->params[3] =
+      (pd_param_info){.name = "gain", .rank = 1, .shape = {8}, .split_axis = PD_NONE, .segment = 2, .elements = 8};
+  s->program = (pd_program){.model = "small",
+                            .compiler = "pdc test",
+                            .real_bytes = 4,
+                            .pp = pp,
+                            .dp = dp,
+                            .tp = tp,
+                            .chunks = chunks,
+                            .batch = 16,
+                            .microbatch = 2,
+                            .microbatches = 8 / dp,
+                            .tokens_per_sample = 1,
+                            .segment_count = 3,
+                            .wire_count = 2,
+                            .param_count = 4,
+                            .segments = s->segments,
+                            .wires = s->wires,
+                            .params = s->params,
+                            .loss_segment = 2,
+                            .optimizer = PD_ADAMW};
   for (int unit = 0; unit < 5; unit++)
     for (int k = 0; k < 3; k++) s->flops[unit][k] = 4000000 * (k + 1);
 }
@@ -248,8 +319,13 @@ static Written write_plan(Arena *arena, const char *kind_name, int pp, int dp, i
   kind->generate(arena, &request, ranks);
   pd_pipeline pipeline = {pp, count, s->program.microbatches, rank_of, first_unit, ranks, kind->split};
   schedule_insert_communication(arena, &pipeline, gradients, dp > 1);
-  PlanInput input = {.arena = arena, .graph = &s->graph, .config = &s->config, .program = &s->program,
-                     .pipeline = &pipeline, .source_sha256 = "0123", .compiler = "pdc test",
+  PlanInput input = {.arena = arena,
+                     .graph = &s->graph,
+                     .config = &s->config,
+                     .program = &s->program,
+                     .pipeline = &pipeline,
+                     .source_sha256 = "0123",
+                     .compiler = "pdc test",
                      .unit_flops = (const int64_t(*)[3])s->flops};
   Text text = {.arena = arena};
   Written written;
@@ -299,8 +375,9 @@ static const char *word(json_t *root, const char *path) {
 Test(plan, keys_stand_in_their_order) {
   Arena *arena = arena_new();
   Written plan = write_plan(arena, "1f1b", 2, 2, 2, 1, 0);
-  has_keys(plan.root, "format version compiler model source parallel batch schedule parameters chunks ranks communicators "
-                      "certificate cluster sha256");
+  has_keys(plan.root,
+           "format version compiler model source parallel batch schedule parameters chunks ranks communicators "
+           "certificate cluster sha256");
   has_keys(at(plan.root, "parallel"), "pp dp tp cp ep zero sequence");
   has_keys(at(plan.root, "batch"), "global microbatch microbatches sequence_tokens");
   has_keys(at(plan.root, "schedule"), "kind chunks placement");
@@ -309,8 +386,7 @@ Test(plan, keys_stand_in_their_order) {
   has_keys(at(plan.root, "chunks.0.layers.0"), "name first last");
   has_keys(at(plan.root, "chunks.0.sends.0"), "tensor to_chunk dtype shape bytes");
   has_keys(at(plan.root, "ranks.0"), "rank actions memory");
-  has_keys(at(plan.root, "ranks.0.memory"),
-           "parameters gradients optimizer activations messages workspace total");
+  has_keys(at(plan.root, "ranks.0.memory"), "parameters gradients optimizer activations messages workspace total");
   has_keys(at(plan.root, "certificate"),
            "complete ordered matched acyclic makespan_ns beta_ns sigma_ns bound_ns idle_ns peak_bytes");
   has_keys(at(plan.root, "certificate.acyclic"), "buffered rendezvous grouped");
@@ -435,8 +511,8 @@ Test(plan, certificate_and_cluster) {
   Arena *arena = arena_new();
   Written plan = write_plan(arena, "zb-v", 2, 1, 1, 2, 0);
   json_t *root = plan.root;
-  static const char *const facts[] = {"complete", "ordered", "matched", "acyclic.buffered", "acyclic.rendezvous",
-                                      "acyclic.grouped"};
+  static const char *const facts[] = {"complete",           "ordered",        "matched", "acyclic.buffered",
+                                      "acyclic.rendezvous", "acyclic.grouped"};
   for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++)
     cr_assert(json_is_true(at(at(root, "certificate"), facts[i])), "%s", facts[i]);
   static const int placement[] = {0, 1, 1, 0};
@@ -445,7 +521,8 @@ Test(plan, certificate_and_cluster) {
   for (size_t rank = 0; rank < 2; rank++) {
     json_t *memory = at(json_array_get(at(root, "ranks"), rank), "memory");
     int64_t sum = 0;
-    for (int kind = 0; kind < PD_MEMORY_CLASSES; kind++) sum += whole(memory, pd_memory_class_name((pd_memory_class)kind));
+    for (int kind = 0; kind < PD_MEMORY_CLASSES; kind++)
+      sum += whole(memory, pd_memory_class_name((pd_memory_class)kind));
     cr_assert_eq(whole(memory, "total"), sum);
     cr_assert_eq(json_integer_value(json_array_get(at(root, "certificate.peak_bytes"), rank)), sum);
   }
@@ -456,7 +533,8 @@ Test(plan, certificate_and_cluster) {
   cr_assert_eq(whole(root, "cluster.flops"), 1000000000000);
   cr_assert(json_is_null(at(root, "cluster.memory")));
   cr_assert_str_eq(word(root, "cluster.assumed.0"), "flops");
-  cr_assert_eq(json_array_size(at(root, "chunks.1.sends")), 1); /* chunk 2 is on the same rank: only the gradient leaves */
+  cr_assert_eq(json_array_size(at(root, "chunks.1.sends")),
+               1); /* chunk 2 is on the same rank: only the gradient leaves */
   json_decref(root);
   plan = write_plan(arena, "1f1b", 2, 1, 1, 1, 5e11);
   cr_assert_eq(whole(plan.root, "cluster.flops"), 500000000000);
@@ -473,7 +551,8 @@ Test(csv, one_line_a_rank) {
   pd_action_list ranks[2];
   static const int rank_of[] = {0, 1};
   schedule_find("zb-h1")->generate(arena, &request, ranks);
-  pd_pipeline pipeline = {.pp = 2, .chunk_count = 2, .microbatches = 1, .rank_of = rank_of, .ranks = ranks, .split = true};
+  pd_pipeline pipeline = {
+      .pp = 2, .chunk_count = 2, .microbatches = 1, .rank_of = rank_of, .ranks = ranks, .split = true};
   bool gradients[] = {false, true};
   schedule_insert_communication(arena, &pipeline, gradients, true);
   Text text = {.arena = arena};

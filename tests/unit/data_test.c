@@ -34,15 +34,35 @@ static const pd_segment_info reads_both = {.uses_data = {true, true}};
 
 static const pd_data_info language_inputs[] = {
     {.name = "tokens", .is_integer = true, .rank = 1, .shape = {4}, .elements = 4, .split_axis = PD_NONE, .limit = 128},
-    {.name = "targets", .is_integer = true, .rank = 1, .shape = {4}, .elements = 4, .split_axis = PD_NONE, .limit = 128, .is_target = true}};
-static const pd_program language = {.real_bytes = 4, .tp = 1, .batch = 2, .microbatch = 2, .data_count = 2, .data = language_inputs,
-                                    .segment_count = 1, .segments = &reads_both, .seed = 7};
+    {.name = "targets",
+     .is_integer = true,
+     .rank = 1,
+     .shape = {4},
+     .elements = 4,
+     .split_axis = PD_NONE,
+     .limit = 128,
+     .is_target = true}};
+static const pd_program language = {.real_bytes = 4,
+                                    .tp = 1,
+                                    .batch = 2,
+                                    .microbatch = 2,
+                                    .data_count = 2,
+                                    .data = language_inputs,
+                                    .segment_count = 1,
+                                    .segments = &reads_both,
+                                    .seed = 7};
 
 static const pd_data_info image_inputs[] = {
     {.name = "x", .rank = 1, .shape = {6}, .elements = 6, .split_axis = PD_NONE},
     {.name = "y", .is_integer = true, .rank = 0, .elements = 1, .split_axis = PD_NONE, .limit = 10, .is_target = true}};
-static const pd_program image = {.real_bytes = 4, .tp = 1, .batch = 2, .microbatch = 2, .data_count = 2, .data = image_inputs,
-                                 .segment_count = 1, .segments = &reads_both};
+static const pd_program image = {.real_bytes = 4,
+                                 .tp = 1,
+                                 .batch = 2,
+                                 .microbatch = 2,
+                                 .data_count = 2,
+                                 .data = image_inputs,
+                                 .segment_count = 1,
+                                 .segments = &reads_both};
 
 static void put(const char *path, const void *bytes, size_t n) {
   FILE *file = fopen(path, "w");
@@ -150,8 +170,10 @@ Test(text, an_epoch_reads_every_sample_once_and_drops_the_rest) {
       const int64_t sample = pd_data_sample(&data, epoch * 2 + (uint64_t)i / 4, i % 4);
       cr_assert(sample >= 0 && sample < 11);
       cr_assert_eq(seen[sample]++, 0, "sample %d twice in an epoch", (int)sample);
-      if (epoch == 0) first_order[i] = sample;
-      else differs = differs || sample != first_order[i];
+      if (epoch == 0)
+        first_order[i] = sample;
+      else
+        differs = differs || sample != first_order[i];
     }
   }
   cr_assert(differs, "every epoch has the same order");
@@ -251,7 +273,13 @@ Test(arrays, npy_of_every_type) {
   const void *const data[] = {u1, i1, u2, i2, u4, i4, i8, f4, f8};
   const size_t bytes[] = {1, 1, 2, 2, 4, 4, 8, 4, 8};
   const pd_data_info input = {.name = "v", .rank = 0, .elements = 1, .split_axis = PD_NONE};
-  pd_program program = {.real_bytes = 8, .tp = 1, .batch = 1, .data_count = 1, .data = &input, .segment_count = 1, .segments = &reads_both};
+  pd_program program = {.real_bytes = 8,
+                        .tp = 1,
+                        .batch = 1,
+                        .data_count = 1,
+                        .data = &input,
+                        .segment_count = 1,
+                        .segments = &reads_both};
   for (int t = 0; t < 9; t++) {
     put_npy("v.npy", names[t], "(2,)", data[t], 2 * bytes[t]);
     pd_data set = must_open(&program, "train", "v=v.npy");
@@ -306,7 +334,8 @@ Test(arrays, only_minus_100_is_ignored_and_only_in_targets) {
   pd_data_close(&data);
 }
 
-static const unsigned char idx_x[] = {0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 3, 0, 51, 102, 153, 204, 255, 1, 2, 3, 4, 5, 6};
+static const unsigned char idx_x[] = {0, 0, 8, 3,  0,   0,   0,   2,   0, 0, 0, 2, 0, 0,
+                                      0, 3, 0, 51, 102, 153, 204, 255, 1, 2, 3, 4, 5, 6};
 static const unsigned char idx_y[] = {0, 0, 8, 1, 0, 0, 0, 2, 7, 9};
 
 static void check_images(const char *command, float scale) {
@@ -351,7 +380,13 @@ Test(arrays, idx_of_reals_is_big_endian) {
   const unsigned char file[] = {0, 0, 0x0D, 1, 0, 0, 0, 1, 0xc0, 0x20, 0, 0};
   put("v", file, sizeof file);
   const pd_data_info input = {.name = "v", .rank = 0, .elements = 1, .split_axis = PD_NONE};
-  pd_program program = {.real_bytes = 4, .tp = 1, .batch = 1, .data_count = 1, .data = &input, .segment_count = 1, .segments = &reads_both};
+  pd_program program = {.real_bytes = 4,
+                        .tp = 1,
+                        .batch = 1,
+                        .data_count = 1,
+                        .data = &input,
+                        .segment_count = 1,
+                        .segments = &reads_both};
   pd_data data = must_open(&program, "train", "v=v");
   float value;
   read_row(&data, 0, 0, 0, &value);
@@ -363,7 +398,13 @@ Test(arrays, tensor_parallel_ranks_take_their_part) {
   const float x[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   put_npy("x.npy", "<f4", "(1, 2, 4, 2)", x, sizeof x);
   pd_data_info input = {.name = "x", .rank = 3, .shape = {2, 4, 2}, .elements = 8, .split_axis = 1};
-  pd_program program = {.real_bytes = 4, .tp = 2, .batch = 1, .data_count = 1, .data = &input, .segment_count = 1, .segments = &reads_both};
+  pd_program program = {.real_bytes = 4,
+                        .tp = 2,
+                        .batch = 1,
+                        .data_count = 1,
+                        .data = &input,
+                        .segment_count = 1,
+                        .segments = &reads_both};
   pd_data data = must_open(&program, "train", "x=x.npy");
   const float want[2][8] = {{0, 1, 2, 3, 8, 9, 10, 11}, {4, 5, 6, 7, 12, 13, 14, 15}};
   for (int rank = 0; rank < 2; rank++) {
@@ -406,7 +447,13 @@ Test(arrays, what_is_missing_or_does_not_fit) {
 /* ---- malformed files ---- */
 
 static const pd_data_info one_input = {.name = "v", .rank = 1, .shape = {2}, .elements = 2, .split_axis = PD_NONE};
-static const pd_program one = {.real_bytes = 4, .tp = 1, .batch = 1, .data_count = 1, .data = &one_input, .segment_count = 1, .segments = &reads_both};
+static const pd_program one = {.real_bytes = 4,
+                               .tp = 1,
+                               .batch = 1,
+                               .data_count = 1,
+                               .data = &one_input,
+                               .segment_count = 1,
+                               .segments = &reads_both};
 
 static void bad(const void *bytes, size_t n, const char *place, const char *expected) {
   put("bad", bytes, n);
@@ -446,7 +493,8 @@ Test(malformed, npy_contents) {
   bad_npy("<f4", "(4611686018427387904, 2)", 8, "byte ", "fits 63 bits");
   bad_npy("<f4", "(1, 1, 1, 1, 1, 1, 1, 1, 1, 2)", 8, "byte ", "a shape");
   bad_npy("<f4", "()", 4, "byte ", "number of samples");
-  bad_npy("<f4", "(1, 2)", 7, "byte ", "more elements, but the file ends: the header promises 8 bytes of elements, 7 are there");
+  bad_npy("<f4", "(1, 2)", 7, "byte ",
+          "more elements, but the file ends: the header promises 8 bytes of elements, 7 are there");
   bad_npy("<f4", "(1, 2)", 9, "byte ", "the end of the file");
   bad_npy("<f4", "(1000000000, 1000000)", 8, "byte ", "more elements");
   const unsigned char data[8] = {0};

@@ -1249,6 +1249,47 @@ Test(SUITE, bits_do_not_depend_on_threads, .init = start, .fini = let_go) {
   }
 }
 
+/* nor where a buffer happens to lie: a vector loop that took some elements first to get aligned would change sums */
+Test(SUITE, bits_do_not_depend_on_addresses, .init = start, .fini = let_go) {
+  const F(pd_kernels) *k = F(table)(0);
+  const int64_t rows = 3, n = 1237, size = rows * n;
+  const double *a = F(draw)(size, -1, 1), *b = F(draw)(size, -1, 1);
+  const int32_t targets[3] = {5, 9, 1000};
+  const pd_view product = {3, {40, 30, 20}, {30, 1, 0}, {20, 0, 1}, {0, 20, 1}};
+  PD_R first[6000] = {0};
+  for (int shift = 0; shift < 16; shift++) {
+    PD_R *x = F(copy_of)(size + 16, NULL) + shift, *y = F(copy_of)(size + 16, NULL) + shift * 5 % 16;
+    PD_R *to = F(copy_of)(size + 16, NULL) + shift * 3 % 16, result[6000] = {0}, *next = result;
+    for (int64_t i = 0; i < size; i++) x[i] = (PD_R)a[i], y[i] = (PD_R)b[i];
+    *next++ = (PD_R)k->sum_squares(size, x);
+    *next++ = (PD_R)k->mse(size, x, y);
+    k->sum_cols(rows, n, x, y, false, next), next += rows;
+    k->sum_rows(rows, n, x, y, false, to), *next++ = to[700];
+    k->layernorm(rows, n, (PD_R)1e-5, x, to, next), next += rows;
+    *next++ = to[700];
+    k->layernorm_grad(rows, n, x, next - 4, y, to), *next++ = to[700];
+    k->rmsnorm(rows, n, (PD_R)1e-5, x, to, next), next += rows;
+    k->rmsnorm_grad(rows, n, x, next - 3, y, to), *next++ = to[700];
+    k->softmax(rows, n, x, to), *next++ = to[700];
+    k->softmax_grad(rows, n, x, y, to), *next++ = to[700];
+    k->xent_max(rows, n, x, next), next += rows;
+    k->xent_sums(rows, n, 0, x, targets, next - rows, next), next += 2 * rows;
+    k->sdpa(1, 40, 40, 1, 1, 16, true, x, y, x + 640, to, next), next += 40;
+    for (int i = 0; i < 640; i++) *next++ = to[i];
+    k->gemm(false, true, 50, 40, 20, 1, x, 20, y, 20, 0, to, 40);
+    for (int i = 0; i < 2000; i++) *next++ = to[i];
+    k->contract(&product, x, y, 1, false, to);
+    for (int i = 0; i < 1200; i++) *next++ = to[i];
+    k->gemm(false, false, 1, 40, 50, 1, x, 50, y, 40, 0, to, 40);
+    for (int i = 0; i < 40; i++) *next++ = to[i];
+    if (shift == 0) memcpy(first, result, sizeof first);
+    for (int i = 0; i < next - result; i++) {
+      cr_assert(result[i] == first[i], "shifted by %d: result %d is %.17g, not %.17g", shift, i, (double)result[i],
+                (double)first[i]);
+    }
+  }
+}
+
 /* leading dimensions beyond 32 bits: two rows, 2^31 + 7 elements apart, in memory that is mostly never touched */
 Test(SUITE, gemm_of_far_rows, .init = start, .fini = let_go) {
   const int64_t apart = (INT64_C(1) << 31) + 7;

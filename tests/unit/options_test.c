@@ -1,10 +1,12 @@
-/* The command line: every kind of option in both spellings, defaults of the program, and what is refused, with its words. */
+/* The command line: every kind of option in both spellings, defaults of the program, and what is refused, with its
+ * words. */
 #include <criterion/criterion.h>
 #include <string.h>
 
 #include "options.h"
 
-static const pd_program program = {.model = "toy", .compiler = "pdc", .pp = 2, .dp = 2, .tp = 1, .steps = 300, .eval_every = 50, .seed = 1234};
+static const pd_program program = {
+    .model = "toy", .compiler = "pdc", .pp = 2, .dp = 2, .tp = 1, .steps = 300, .eval_every = 50, .seed = 1234};
 
 #define PARSE(options, problem, ...)                                                                                   \
   pd_options_parse(&program, (int)(sizeof((char *[]){"train", ##__VA_ARGS__}) / sizeof(char *)),                       \
@@ -99,8 +101,17 @@ Test(options, help_names_every_option_and_exit_code) {
   FILE *to = fmemopen(text, sizeof text, "w");
   pd_options_help(&program, to);
   fclose(to);
-  static const char *const words[] = {"4 ranks (pp 2 x dp 2 x tp 1)", "--steps=N", "[300]", "--generate=PROMPT", "--init=W.safetensors",
-                                      "--kernels=host|ref", "[host]", "Exit status:", "  3  ", "  5  ", "  8  "};
+  static const char *const words[] = {"4 ranks (pp 2 x dp 2 x tp 1)",
+                                      "--steps=N",
+                                      "[300]",
+                                      "--generate=PROMPT",
+                                      "--init=W.safetensors",
+                                      "--kernels=host|ref",
+                                      "[host]",
+                                      "Exit status:",
+                                      "  3  ",
+                                      "  5  ",
+                                      "  8  "};
   for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
     cr_assert(strstr(text, words[i]) != NULL, "--help lacks `%s`", words[i]);
   }

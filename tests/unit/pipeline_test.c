@@ -1,6 +1,6 @@
 /* Stages and schedules: partition against brute force, every kind of schedule against its closed forms, insertion of
- * messages, and the certifier against hundreds of schedules that are each wrong in one place. Costs are whole numbers, so
- * every figure is exact. */
+ * messages, and the certifier against hundreds of schedules that are each wrong in one place. Costs are whole numbers,
+ * so every figure is exact. */
 #include <criterion/criterion.h>
 #include <string.h>
 
@@ -116,8 +116,8 @@ static void check_equal_weights(int count, int parts, int large, int small) {
     larges += bounds[part + 1] - bounds[part] == ceiling;
     smalls += bounds[part + 1] - bounds[part] == ceiling - 1;
   }
-  cr_assert(larges == large && smalls == small, "(%d,%d): %d runs of %d, %d of %d", count, parts, larges, ceiling, smalls,
-            ceiling - 1);
+  cr_assert(larges == large && smalls == small, "(%d,%d): %d runs of %d, %d of %d", count, parts, larges, ceiling,
+            smalls, ceiling - 1);
   arena_free(arena);
 }
 
@@ -185,8 +185,8 @@ Test(partition, is_best_among_all_cuts) {
       if (cost > most) most = cost;
       squares += cost * cost;
     }
-    cr_assert(most == best[0] && squares == best[1], "round %d: largest %lld, best %lld; squares %lld, best %lld", round,
-              (long long)most, (long long)best[0], (long long)squares, (long long)best[1]);
+    cr_assert(most == best[0] && squares == best[1], "round %d: largest %lld, best %lld; squares %lld, best %lld",
+              round, (long long)most, (long long)best[0], (long long)squares, (long long)best[1]);
     arena_free(arena);
   }
 }
@@ -252,9 +252,10 @@ Test(kinds, refusals_name_everything_and_what_works) {
                   strstr(why, "chunks = 2:") && strstr(why, "chunks = 1"),
               "%s", why ? why : "accepted");
   }
-  cr_assert_str_eq(kind_named("zb-v")->refuse(arena, &(ScheduleRequest){4, 1, 8}),
-                   "zb-v with pp = 4, microbatches = 8, chunks = 1: it keeps two chunks on a rank, in a V; the nearest that "
-                   "works is chunks = 2");
+  cr_assert_str_eq(
+      kind_named("zb-v")->refuse(arena, &(ScheduleRequest){4, 1, 8}),
+      "zb-v with pp = 4, microbatches = 8, chunks = 1: it keeps two chunks on a rank, in a V; the nearest that "
+      "works is chunks = 2");
   for (const char *const *name = schedule_names(); *name; name++)
     cr_assert_not_null(kind_named(*name)->refuse(arena, &(ScheduleRequest){4, 2, 0}), "%s", *name);
   arena_free(arena);
@@ -332,9 +333,9 @@ static double beta_of(const char *name, int pp, int chunks, int64_t m, Costs cos
   return beta;
 }
 
-#define SAME(got, wanted)                                                                                           \
-  cr_assert((got) == (wanted), "%s p %d v %d m %lld F %g B %g W %g: %g, not %g", name, pp, v, (long long)m, c.f, c.i, c.w, \
-            (double)(got), (double)(wanted))
+#define SAME(got, wanted)                                                                                              \
+  cr_assert((got) == (wanted), "%s p %d v %d m %lld F %g B %g W %g: %g, not %g", name, pp, v, (long long)m, c.f, c.i,  \
+            c.w, (double)(got), (double)(wanted))
 
 Test(closed_forms, gpipe_1f1b_and_eager) {
   Random random = {1};
@@ -343,12 +344,15 @@ Test(closed_forms, gpipe_1f1b_and_eager) {
     for (int64_t m = 1; m <= 5 * pp + 2; m++) {
       Costs c = draw_costs(&random);
       double whole = (pp - 1) * (c.f + c.i + c.w);
+      double sigma;
       int64_t peak;
       const char *name = "gpipe";
-      SAME(beta_of(name, pp, v, m, c, NULL, &peak), whole);
+      SAME(beta_of(name, pp, v, m, c, &sigma, &peak), whole);
+      SAME(sigma, whole);
       SAME(peak, m);
       name = "1f1b";
-      SAME(beta_of(name, pp, v, m, c, NULL, &peak), whole);
+      SAME(beta_of(name, pp, v, m, c, &sigma, &peak), whole);
+      SAME(sigma, whole);
       SAME(peak, m < pp ? m : pp);
       name = "eager-1f1b";
       SAME(beta_of(name, pp, v, m, c, NULL, &peak), whole);
@@ -449,7 +453,9 @@ Test(closed_forms, interleaved_zb) {
         SAME(peak, pp + (v - 1) * largest);
         if (m % pp != 0 || pp > 8) continue;
         c = draw_costs(&random);
-        SAME(beta_of(name, pp, v, m, c, NULL, NULL), (pp - 1) * larger(larger(c.f, c.i), c.f + c.i - c.w));
+        double sigma, late = larger(c.i, c.f + c.i - c.w);
+        SAME(beta_of(name, pp, v, m, c, &sigma, NULL), (pp - 1) * larger(c.f, late));
+        if (m >= 2 * pp) SAME(sigma, (pp - 1) * late);
       }
 }
 
@@ -480,8 +486,7 @@ Test(closed_forms, link_latency) {
       cr_assert_eq(play(arena, &gpipe, c.f, c.i, c.w, link).beta, whole + 2 * link * (pp - 1));
       cr_assert_eq(play(arena, &gpipe, c.f, c.i, c.w, link).bound, (pp - 1) * (c.f + link));
       /* 1F1B has no micro-batch to spare while a message travels: it pays in every round */
-      if (m >= 2 * pp)
-        cr_assert_gt(play(arena, &plain, c.f, c.i, c.w, link).beta, whole + 2 * link * (pp - 1));
+      if (m >= 2 * pp) cr_assert_gt(play(arena, &plain, c.f, c.i, c.w, link).beta, whole + 2 * link * (pp - 1));
       arena_free(arena);
     }
 }
@@ -518,8 +523,7 @@ Test(simulate, naive_groups_deadlock) {
   int64_t entry = 0;
   for (int64_t first = 0; first < 5; first += 4)
     for (int32_t chunk = 0; chunk < 3; chunk++)
-      for (int32_t i = (int32_t)first; i < 5 && i < first + 4; i++)
-        naive.at[entry++] = (struct OrderEntry){chunk, i};
+      for (int32_t i = (int32_t)first; i < 5 && i < first + 4; i++) naive.at[entry++] = (struct OrderEntry){chunk, i};
   pd_action_list ranks[4];
   int rank_of[12];
   double ones[12];
@@ -550,8 +554,9 @@ Test(simulate, bound_holds_for_unequal_chunks) {
         f[c] = (double)draw(&random, 1, 9), i[c] = (double)draw(&random, 1, 9), w[c] = (double)draw(&random, 0, 9);
       ScheduleTiming timing;
       const char *why;
-      cr_assert(schedule_simulate(arena, &pipeline, &(ScheduleCosts){f, i, w, (double)draw(&random, 0, 3)}, &timing, &why),
-                "%s", why);
+      cr_assert(
+          schedule_simulate(arena, &pipeline, &(ScheduleCosts){f, i, w, (double)draw(&random, 0, 3)}, &timing, &why),
+          "%s", why);
       cr_assert_geq(timing.beta, timing.bound);
       cr_assert_geq(timing.beta, timing.sigma);
       for (int rank = 0; rank < pp; rank++) cr_assert_geq(timing.idle[rank], timing.beta);
@@ -579,9 +584,10 @@ static void check_request(const char *name, int pp, int chunks, int64_t m) {
     Certificate certificate = schedule_certify(arena, &pipeline);
     cr_assert(accepted(certificate), "%s p %d v %d m %lld: %s", name, pp, chunks, (long long)m, certificate.why);
     cr_assert_null(certificate.why);
-    double with_messages = play(arena, &pipeline, 1, 1, 1, 0).makespan; /* gradients that do not travel are not waited for */
-    cr_assert(variant == 0 ? with_messages == alone : with_messages <= alone, "%s p %d v %d m %lld: %g, not %g", name, pp,
-              chunks, (long long)m, with_messages, alone);
+    double with_messages =
+        play(arena, &pipeline, 1, 1, 1, 0).makespan; /* gradients that do not travel are not waited for */
+    cr_assert(variant == 0 ? with_messages == alone : with_messages <= alone, "%s p %d v %d m %lld: %g, not %g", name,
+              pp, chunks, (long long)m, with_messages, alone);
     int64_t messages[PD_ACTION_KINDS] = {0}, crossing = 0, returning = 0;
     for (int rank = 0; rank < pp; rank++)
       for (int64_t i = 0; i < pipeline.ranks[rank].count; i++) messages[pipeline.ranks[rank].at[i].kind]++;
@@ -634,8 +640,8 @@ Test(messages, received_tensors_do_not_raise_the_peak) {
       pd_pipeline bare = make(arena, kind_named(names[k]), pp, 1, 3 * pp);
       pd_pipeline pipeline = make_with_messages(arena, kind_named(names[k]), pp, 1, 3 * pp, true);
       for (int chunk = 0; chunk < pp; chunk++)
-        cr_assert_eq(pd_in_flight(&pipeline, chunk), held(&bare, chunk), "%s p %d chunk %d: %lld, not %lld", names[k], pp,
-                     chunk, (long long)pd_in_flight(&pipeline, chunk), (long long)held(&bare, chunk));
+        cr_assert_eq(pd_in_flight(&pipeline, chunk), held(&bare, chunk), "%s p %d chunk %d: %lld, not %lld", names[k],
+                     pp, chunk, (long long)pd_in_flight(&pipeline, chunk), (long long)held(&bare, chunk));
     }
   arena_free(arena);
 }
@@ -653,8 +659,7 @@ static pd_pipeline by_hand(Arena *arena, int64_t microbatches, const char *const
     for (char *word = strtok_r(words, " ", &rest); word; word = strtok_r(NULL, " ", &rest))
       cr_assert(pd_action_parse(word, &ranks[rank].at[ranks[rank].count++]), "%s", word);
   }
-  return (pd_pipeline){
-      .pp = pp, .chunk_count = pp, .microbatches = microbatches, .rank_of = rank_of, .ranks = ranks};
+  return (pd_pipeline){.pp = pp, .chunk_count = pp, .microbatches = microbatches, .rank_of = rank_of, .ranks = ranks};
 }
 
 Test(certify, three_kinds_of_sends_differ) {
@@ -712,10 +717,12 @@ Test(certify, wants_receives_in_the_order_of_sends_and_microbatches_in_theirs) {
 Test(certify, finds_a_deadlock_of_two_neighbours) {
   Arena *arena = arena_new();
   static const char *const rank0 =
-      "0F0 0SEND_F0 0F1 0SEND_F1 2RECV_F0 2F0 2SEND_F0 2RECV_F1 2F1 2SEND_F1 0F2 0SEND_F2 2RECV_B0 2B0 2RECV_B1 2SEND_B0 "
+      "0F0 0SEND_F0 0F1 0SEND_F1 2RECV_F0 2F0 2SEND_F0 2RECV_F1 2F1 2SEND_F1 0F2 0SEND_F2 2RECV_B0 2B0 2RECV_B1 "
+      "2SEND_B0 "
       "2B1 2RECV_F2 2SEND_B1 2F2 0RECV_B0 2SEND_F2 0B0 0RECV_B1 0B1 2RECV_B2 2B2 2SEND_B2 0RECV_B2 0B2";
   static const char *const rank1 = /* where 1RECV_F2 stands decides */
-      "1RECV_F0 1F0 1RECV_F1 1SEND_F0 1F1 3RECV_F0 1SEND_F1 3F0 3B0 3RECV_F1 %s 3SEND_B0 3F1 3B1 %s 3SEND_B1 1RECV_B0 1F2 "
+      "1RECV_F0 1F0 1RECV_F1 1SEND_F0 1F1 3RECV_F0 1SEND_F1 3F0 3B0 3RECV_F1 %s 3SEND_B0 3F1 3B1 %s 3SEND_B1 1RECV_B0 "
+      "1F2 "
       "1SEND_F2 1RECV_B1 1B0 1SEND_B0 3RECV_F2 1B1 1SEND_B1 3F2 3B2 3SEND_B2 1RECV_B2 1B2 1SEND_B2";
   static const int rank_of[] = {0, 1, 0, 1};
   for (int late = 0; late < 2; late++) {
@@ -771,13 +778,19 @@ static bool depends(pd_action later, pd_action earlier) {
     return later.microbatch > earlier.microbatch;
   if (later.microbatch != earlier.microbatch) return false;
   switch (later.kind) {
-  case PD_F: return earlier.kind == PD_RECV_F;
+  case PD_F:
+    return earlier.kind == PD_RECV_F;
   case PD_B:
-  case PD_I: return earlier.kind == PD_F || earlier.kind == PD_RECV_B;
-  case PD_W: return earlier.kind == PD_I || earlier.kind == PD_F;
-  case PD_SEND_F: return earlier.kind == PD_F;
-  case PD_SEND_B: return backward;
-  default: return false;
+  case PD_I:
+    return earlier.kind == PD_F || earlier.kind == PD_RECV_B;
+  case PD_W:
+    return earlier.kind == PD_I || earlier.kind == PD_F;
+  case PD_SEND_F:
+    return earlier.kind == PD_F;
+  case PD_SEND_B:
+    return backward;
+  default:
+    return false;
   }
 }
 
@@ -786,9 +799,19 @@ static int peer_of(const pd_pipeline *pipeline, pd_action message) {
   return pipeline->rank_of[message.chunk + (up ? 1 : -1)];
 }
 
-typedef enum Mutation { DROP, DUPLICATE, SWAP_DEPENDENT, MOVE, SWAP_RECEIVES, OTHER_CHUNK, OTHER_MICROBATCH, MUTATIONS } Mutation;
-static const char *const mutation_names[] = {"drop",          "duplicate",   "swap across a dependency", "move to another rank",
-                                             "swap receives", "other chunk", "other micro-batch"};
+typedef enum Mutation {
+  DROP,
+  DUPLICATE,
+  SWAP_DEPENDENT,
+  MOVE,
+  SWAP_RECEIVES,
+  OTHER_CHUNK,
+  OTHER_MICROBATCH,
+  MUTATIONS
+} Mutation;
+static const char *const mutation_names[] = {
+    "drop",          "duplicate",   "swap across a dependency", "move to another rank",
+    "swap receives", "other chunk", "other micro-batch"};
 
 /* Applies one; false if it does not apply where chance pointed. */
 static bool mutate(Random *random, pd_pipeline *pipeline, pd_action_list *ranks, Mutation mutation) {
@@ -797,8 +820,12 @@ static bool mutate(Random *random, pd_pipeline *pipeline, pd_action_list *ranks,
   int64_t index = draw(random, 0, list->count - 1);
   pd_action action = list->at[index];
   switch (mutation) {
-  case DROP: remove_at(list, index); return true;
-  case DUPLICATE: insert_at(list, draw(random, 0, list->count), action); return true;
+  case DROP:
+    remove_at(list, index);
+    return true;
+  case DUPLICATE:
+    insert_at(list, draw(random, 0, list->count), action);
+    return true;
   case SWAP_DEPENDENT:
     for (int64_t later = index + 1; later < list->count; later++)
       if (depends(list->at[later], action)) {
@@ -830,7 +857,8 @@ static bool mutate(Random *random, pd_pipeline *pipeline, pd_action_list *ranks,
     if (action.kind == PD_REDUCE_GRAD) return false;
     list->at[index].microbatch = (int32_t)draw(random, 0, pipeline->microbatches - 1);
     return list->at[index].microbatch != action.microbatch;
-  case MUTATIONS: break;
+  case MUTATIONS:
+    break;
   }
   return false;
 }

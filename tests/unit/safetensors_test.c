@@ -58,7 +58,8 @@ static void refused(const char *tensor, const char *reason) {
   cr_assert(tensor == NULL || strstr(problem.text, tensor) != NULL, "`%s` does not name `%s`", problem.text, tensor);
   cr_assert(strstr(problem.text, reason) != NULL, "`%s` does not say `%s`", problem.text, reason);
   cr_assert(strlen(problem.text) < 1000, "a message of %zu bytes", strlen(problem.text));
-  for (const char *p = problem.text; *p != 0; p++) cr_assert((unsigned char)*p >= 0x20, "a control byte in the message");
+  for (const char *p = problem.text; *p != 0; p++)
+    cr_assert((unsigned char)*p >= 0x20, "a control byte in the message");
   const double seconds = (double)(to.tv_sec - from.tv_sec) + (double)(to.tv_nsec - from.tv_nsec) * 1e-9;
   cr_assert(seconds < 1, "took %g s", seconds);
   struct rusage usage;
@@ -144,11 +145,13 @@ Test(hostile, the_same_span_twice) {
   refused_header("{" ONE("a", "F32", "[1]", "[0,4]") "," ONE("b", "F32", "[1]", "[0,4]") "}", 4, "`b`", "inside `a`");
 }
 Test(hostile, gap) {
-  refused_header("{" ONE("a", "F32", "[1]", "[0,4]") "," ONE("b", "F32", "[1]", "[8,12]") "}", 12, "`b`", "gap after 4");
+  refused_header("{" ONE("a", "F32", "[1]", "[0,4]") "," ONE("b", "F32", "[1]", "[8,12]") "}", 12, "`b`",
+                 "gap after 4");
   refused_header("{" ONE("a", "F32", "[1]", "[4,8]") "}", 8, "`a`", "gap after 0");
 }
 Test(hostile, end_beyond_the_file) {
-  refused_header("{" ONE("a", "F32", "[1]", "[9223372036854775803,9223372036854775807]") "}", 4, "`a`", "ends at 9223372036854775807");
+  refused_header("{" ONE("a", "F32", "[1]", "[9223372036854775803,9223372036854775807]") "}", 4, "`a`",
+                 "ends at 9223372036854775807");
 }
 Test(hostile, numbers_beyond_64_bits) {
   refused_header("{" ONE("a", "F32", "[1]", "[0,18446744073709551620]") "}", 4, "`a`", "too big integer");
@@ -178,18 +181,22 @@ Test(hostile, wrong_types_and_missing_keys) {
   refused_header("{" ONE("a", "F32", "[1.0]", "[0,4]") "}", 4, "`a`", "`shape[0]`");
   refused_header("{" ONE("a", "F32", "[\"1\"]", "[0,4]") "}", 4, "`a`", "`shape[0]`");
   refused_header("{" ONE("a", "F32", "[1]", "[0,4e0]") "}", 4, "`a`", "whole numbers");
-  refused_header("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"x\":1}}", 4, "`a`", "has keys besides");
+  refused_header("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4],\"x\":1}}", 4, "`a`",
+                 "has keys besides");
 }
 Test(hostile, one_offset) {
   refused_header("{" ONE("a", "F32", "[1]", "[0]") "}", 4, "`a`", "array of two numbers");
   refused_header("{" ONE("a", "F32", "[1]", "[0,4,4]") "}", 4, "`a`", "array of two numbers");
 }
 Test(hostile, the_same_name_twice) {
-  refused_header("{" ONE("a", "F32", "[1]", "[0,4]") "," ONE("a", "F32", "[1]", "[4,8]") "}", 8, "`a`", "duplicate object key");
-  refused_header("{" ONE("a", "F32", "[1]", "[0,4]") "," ONE("\\u0061", "F32", "[1]", "[4,8]") "}", 8, "a", "duplicate object key");
+  refused_header("{" ONE("a", "F32", "[1]", "[0,4]") "," ONE("a", "F32", "[1]", "[4,8]") "}", 8, "`a`",
+                 "duplicate object key");
+  refused_header("{" ONE("a", "F32", "[1]", "[0,4]") "," ONE("\\u0061", "F32", "[1]", "[4,8]") "}", 8, "a",
+                 "duplicate object key");
 }
 Test(hostile, the_same_key_twice) {
-  refused_header("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "`a`", "duplicate object key");
+  refused_header("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F64\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "`a`",
+                 "duplicate object key");
 }
 Test(hostile, a_name_of_a_megabyte) {
   const size_t name = 1 << 20;
@@ -215,21 +222,28 @@ Test(hostile, nul_and_control_bytes_in_a_name) {
   const char raw[] = "{\"a\0b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}";
   write_file(sizeof raw - 1, raw, sizeof raw - 1, zeros, 4);
   refused("a?b", "control character");
-  refused_header("{\"a\x1b[2J\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4, "a?[2J", "control character");
+  refused_header("{\"a\x1b[2J\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4, "a?[2J",
+                 "control character");
 }
 Test(hostile, bytes_that_are_no_utf8) {
-  refused_header("{\"a\xff\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, NULL, "unable to decode byte 0xff");
+  refused_header("{\"a\xff\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4, NULL,
+                 "unable to decode byte 0xff");
 }
 Test(hostile, metadata_that_is_no_object_of_strings) {
-  refused_header("{\"__metadata__\":\"pt\"," ONE("a", "F32", "[1]", "[0,4]") "}", 4, "`__metadata__`", "must be an object");
-  refused_header("{\"__metadata__\":{\"format\":1}," ONE("a", "F32", "[1]", "[0,4]") "}", 4, "`__metadata__`", "must be a string");
+  refused_header("{\"__metadata__\":\"pt\"," ONE("a", "F32", "[1]", "[0,4]") "}", 4, "`__metadata__`",
+                 "must be an object");
+  refused_header("{\"__metadata__\":{\"format\":1}," ONE("a", "F32", "[1]", "[0,4]") "}", 4, "`__metadata__`",
+                 "must be a string");
 }
 Test(hostile, too_many_tensors) {
   size_t length = 0;
   char *header = NULL;
   FILE *to = open_memstream(&header, &length);
   for (int i = 0; i < 100001; i++) {
-    fprintf(to, "%c" "\"t%d\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}", i == 0 ? '{' : ',', i);
+    fprintf(to,
+            "%c"
+            "\"t%d\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}",
+            i == 0 ? '{' : ',', i);
   }
   fputc('}', to);
   fclose(to);
@@ -268,7 +282,9 @@ Test(reading, a_file_without_tensors) {
 Test(reading, entries_in_any_order_with_or_without_metadata) {
   pd_safetensors file;
   pd_problem problem;
-  write_header("{" ONE("b", "I64", "[1,2]", "[8,24]") "," ONE("a", "F32", "[2]", "[0,8]") "," ONE("empty", "F32", "[0,3]", "[8,8]") "}  ", 24);
+  write_header("{" ONE("b", "I64", "[1,2]", "[8,24]") "," ONE("a", "F32", "[2]",
+                                                              "[0,8]") "," ONE("empty", "F32", "[0,3]", "[8,8]") "}  ",
+               24);
   cr_assert(pd_safetensors_open(&file, path, &problem), "%s", problem.text);
   cr_assert_eq(file.count, 3);
   cr_assert_str_eq(file.tensors[0].name, "a");
@@ -290,7 +306,8 @@ static void read_back(const char *dtype, int bytes, const void *data, int n, con
   char header[256];
   pd_safetensors file;
   pd_problem problem;
-  snprintf(header, sizeof header, "{\"x\":{\"dtype\":\"%s\",\"shape\":[%d],\"data_offsets\":[0,%d]}}", dtype, n, n * bytes);
+  snprintf(header, sizeof header, "{\"x\":{\"dtype\":\"%s\",\"shape\":[%d],\"data_offsets\":[0,%d]}}", dtype, n,
+           n * bytes);
   write_file(strlen(header), header, strlen(header), data, (size_t)(n * bytes));
   cr_assert(pd_safetensors_open(&file, path, &problem), "%s", problem.text);
   float single[16];
@@ -298,7 +315,8 @@ static void read_back(const char *dtype, int bytes, const void *data, int n, con
   pd_safetensors_read(&file, &file.tensors[0], 0, n, 8, wide);
   pd_safetensors_read(&file, &file.tensors[0], 0, n, 4, single);
   for (int i = 0; i < n; i++) {
-    cr_assert(wide[i] == want[i] || (isnan(wide[i]) && isnan(want[i])), "%s[%d]: %g, want %g", dtype, i, wide[i], want[i]);
+    cr_assert(wide[i] == want[i] || (isnan(wide[i]) && isnan(want[i])), "%s[%d]: %g, want %g", dtype, i, wide[i],
+              want[i]);
     cr_assert_eq(signbit(wide[i]), signbit(want[i]));
     cr_assert(single[i] == (float)want[i] || isnan(want[i]), "%s[%d] as float: %g", dtype, i, (double)single[i]);
   }

@@ -680,6 +680,7 @@ static const Wrong wrong_programs[] = {
     {BODY("h = x; param w: [embed, wide]; repeat 2 { h = h @ w; }"), "E0307", {"[batch = 8, embed = 6]", "[batch = 8, wide = 12]"}},
     {BODY("a, b = split(x, 3, axis=embed);"), "E0308", {"3 tensors for 2 names"}},
     {BODY("a = x < 3;"), "E0308", {"constants"}},
+    {BODY("param s: [embed]; a = dropout(s, 0.5);"), "E0308", {"`dropout`", "batch", "[embed = 6]"}},
     {BODY("a = t + 1;"), "E0309", {"i32[batch = 8, seq = 4]"}},
     {BODY("param w: [class, embed]; a = gather(w, x);"), "E0309", {"i32"}},
     {BODY("a = einsum(\"b e -> b q\", x);"), "E0310", {"`q`"}},

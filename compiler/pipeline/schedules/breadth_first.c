@@ -1,6 +1,6 @@
 /* Breadth-first (Lamy-Poirier 2023): every chunk runs all its micro-batches before the next chunk starts, backwards in
- * reverse order of chunks. The bubble of interleaved 1F1B, all micro-batches in flight; each chunk's parameters are needed
- * in one stretch only. */
+ * reverse order of chunks. The bubble of interleaved 1F1B, all micro-batches in flight; each chunk's parameters are
+ * needed in one stretch only. */
 #include "pipeline/schedules/kinds.h"
 
 static const char *refuse_breadth_first(Arena *arena, const ScheduleRequest *request) {

@@ -1,6 +1,6 @@
-/* Eager 1F1B (Zhuang et al. 2023, on cross-mesh resharding): 1F1B that runs 2 (pp - 1 - r) forwards ahead, twice as many.
- * Messages then travel while the ranks compute: link latency no longer grows the bubble with the number of micro-batches,
- * at the price of 2 (pp - 1 - r) + 1 micro-batches in flight. */
+/* Eager 1F1B (Zhuang et al. 2023, on cross-mesh resharding): 1F1B that runs 2 (pp - 1 - r) forwards ahead, twice as
+ * many. Messages then travel while the ranks compute: link latency no longer grows the bubble with the number of
+ * micro-batches, at the price of 2 (pp - 1 - r) + 1 micro-batches in flight. */
 #include "pipeline/schedules/kinds.h"
 
 static const char *refuse_eager(Arena *arena, const ScheduleRequest *request) {

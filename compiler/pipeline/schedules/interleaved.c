@@ -1,6 +1,6 @@
-/* Interleaved 1F1B (Narayanan et al. 2021, Megatron-LM): several chunks a rank, visited in groups of micro-batches. With
- * balanced groups (see OrderTable) every number of micro-batches works, and from pp of them on the bubble is that of
- * 1F1B divided by the chunks a rank. */
+/* Interleaved 1F1B (Narayanan et al. 2021, Megatron-LM): several chunks a rank, visited in groups of micro-batches.
+ * With balanced groups (see OrderTable) every number of micro-batches works, and from pp of them on the bubble is that
+ * of 1F1B divided by the chunks a rank. */
 #include "pipeline/schedules/kinds.h"
 
 static const char *refuse_interleaved(Arena *arena, const ScheduleRequest *request) {
@@ -17,8 +17,5 @@ static void generate(Arena *arena, const ScheduleRequest *request, pd_action_lis
 }
 
 static const char *const aliases[] = {"interleaved-1f1b", NULL};
-const ScheduleKind schedule_interleaved = {.name = "interleaved",
-                                           .aliases = aliases,
-                                           .refuse = refuse_interleaved,
-                                           .place = place_loop,
-                                           .generate = generate};
+const ScheduleKind schedule_interleaved = {
+    .name = "interleaved", .aliases = aliases, .refuse = refuse_interleaved, .place = place_loop, .generate = generate};

@@ -1,6 +1,7 @@
-/* Interleaved zero bubble (PyTorch's ScheduleInterleavedZeroBubble): the order of interleaved 1F1B with half its warm-up
- * and a split backward whose weight gradients come r steps later on rank r. With balanced groups (see OrderTable) and
- * equal costs it meets the lower bound of any schedule with these chunks, for every number of micro-batches from pp on. */
+/* Interleaved zero bubble (PyTorch's ScheduleInterleavedZeroBubble): the order of interleaved 1F1B with half its
+ * warm-up and a split backward whose weight gradients come r steps later on rank r. With balanced groups (see
+ * OrderTable) and equal costs it meets the lower bound of any schedule with these chunks, for every number of
+ * micro-batches from pp on. */
 #include "pipeline/schedules/kinds.h"
 
 static const char *refuse_interleaved_zb(Arena *arena, const ScheduleRequest *request) {

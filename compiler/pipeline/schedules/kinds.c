@@ -4,12 +4,12 @@
 #include <string.h>
 
 static const ScheduleKind *const kinds[] = {
-    &schedule_gpipe,  &schedule_one_f_one_b, &schedule_eager_1f1b,    &schedule_interleaved, &schedule_breadth_first,
-    &schedule_zb_h1,  &schedule_zb_h2,       &schedule_interleaved_zb, &schedule_zb_v,
+    &schedule_gpipe, &schedule_one_f_one_b, &schedule_eager_1f1b,     &schedule_interleaved, &schedule_breadth_first,
+    &schedule_zb_h1, &schedule_zb_h2,       &schedule_interleaved_zb, &schedule_zb_v,
 };
 enum { KIND_COUNT = sizeof kinds / sizeof kinds[0] };
-static const char *const names[KIND_COUNT + 1] = {"gpipe",  "1f1b",   "eager-1f1b",     "interleaved", "breadth-first",
-                                                  "zb-h1",  "zb-h2",  "interleaved-zb", "zb-v",        NULL};
+static const char *const names[KIND_COUNT + 1] = {"gpipe", "1f1b",  "eager-1f1b",     "interleaved", "breadth-first",
+                                                  "zb-h1", "zb-h2", "interleaved-zb", "zb-v",        NULL};
 
 const ScheduleKind *schedule_find(const char *name) {
   for (size_t i = 0; i < KIND_COUNT; i++) {
@@ -55,9 +55,9 @@ const char *refuse_counts(Arena *arena, const char *name, const ScheduleRequest 
 const char *refuse_chunks(Arena *arena, const char *name, const ScheduleRequest *request, const char *instead) {
   const char *why = refuse_counts(arena, name, request);
   if (why || request->chunks == 1) return why;
-  return refuse(arena, name, request,
-                arena_printf(arena, "it keeps one chunk on a rank; the nearest that works is chunks = 1, or kind = %s",
-                             instead));
+  return refuse(
+      arena, name, request,
+      arena_printf(arena, "it keeps one chunk on a rank; the nearest that works is chunks = 1, or kind = %s", instead));
 }
 
 OrderTable order_table(Arena *arena, const ScheduleRequest *request, int64_t groups) {

@@ -30,7 +30,7 @@ typedef struct OrderTable {
   struct OrderEntry {
     int32_t chunk; /* 0 .. chunks - 1 */
     int32_t microbatch;
-  } *at;
+  } * at;
 } OrderTable;
 /* `groups` 0: as above; else that many. */
 OrderTable order_table(Arena *arena, const ScheduleRequest *request, int64_t groups);

@@ -1,5 +1,5 @@
-/* 1F1B, also PipeDream-flush (Narayanan et al. 2021): rank r runs pp - 1 - r forwards ahead, then a forward and a backward
- * in turn. The bubble of GPipe with at most pp - r micro-batches in flight. */
+/* 1F1B, also PipeDream-flush (Narayanan et al. 2021): rank r runs pp - 1 - r forwards ahead, then a forward and a
+ * backward in turn. The bubble of GPipe with at most pp - r micro-batches in flight. */
 #include "pipeline/schedules/kinds.h"
 
 static const char *refuse_1f1b(Arena *arena, const ScheduleRequest *request) {

@@ -1,5 +1,6 @@
-/* ZB-H2 (Qi et al. 2024): as ZB-H1 with 2 (pp - r) - 1 forwards ahead and weight gradients put off by 2 r micro-batches:
- * no idle time between first and last action of a rank at equal costs, for 2 pp - 1 micro-batches in flight. */
+/* ZB-H2 (Qi et al. 2024): as ZB-H1 with 2 (pp - r) - 1 forwards ahead and weight gradients put off by 2 r
+ * micro-batches: no idle time between first and last action of a rank at equal costs, for 2 pp - 1 micro-batches in
+ * flight. */
 #include "pipeline/schedules/kinds.h"
 
 static const char *refuse_zb_h2(Arena *arena, const ScheduleRequest *request) {

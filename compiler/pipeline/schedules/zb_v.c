@@ -1,7 +1,7 @@
-/* ZB-V (Qi et al. 2024, pipeline parallelism with controllable memory; the hand-made order of PyTorch): two chunks a rank
- * in a V, so that the first and the last chunk share rank 0. Zero bubble between first and last action at equal costs
- * with pp micro-batches in flight. Below 2 pp - 1 micro-batches the order for 2 pp - 1 is taken and what does not exist
- * is left out. */
+/* ZB-V (Qi et al. 2024, pipeline parallelism with controllable memory; the hand-made order of PyTorch): two chunks a
+ * rank in a V, so that the first and the last chunk share rank 0. Zero bubble between first and last action at equal
+ * costs with pp micro-batches in flight. Below 2 pp - 1 micro-batches the order for 2 pp - 1 is taken and what does not
+ * exist is left out. */
 #include "pipeline/schedules/kinds.h"
 
 static const char *refuse_zb_v(Arena *arena, const ScheduleRequest *request) {
@@ -54,9 +54,5 @@ static void generate(Arena *arena, const ScheduleRequest *request, pd_action_lis
 }
 
 static const char *const aliases[] = {"zbv", NULL};
-const ScheduleKind schedule_zb_v = {.name = "zb-v",
-                                    .aliases = aliases,
-                                    .refuse = refuse_zb_v,
-                                    .place = place_v,
-                                    .generate = generate,
-                                    .split = true};
+const ScheduleKind schedule_zb_v = {
+    .name = "zb-v", .aliases = aliases, .refuse = refuse_zb_v, .place = place_v, .generate = generate, .split = true};
