@@ -50,6 +50,7 @@ void bind_local(Sem *sem, Frame *frame, const Name *name, Val value) {
 static void exec_assign(Sem *sem, Frame *frame, const Stmt *stmt) {
   Val value = eval(sem, frame, stmt->value);
   if (stmt->target_count == 1) {
+    if (value.kind == VAL_TUPLE && value.count == 1) value = value.items[0];
     if (value.kind == VAL_TUPLE) {
       Diag *diag = report(sem, "E0308", stmt->value->span, "`%s` gives %u tensors for one name",
                               source_text(sem, stmt->value->span, 40), value.count);

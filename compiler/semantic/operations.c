@@ -506,7 +506,8 @@ static Val rule_split(Call *call) {
   tuple.items = ARENA_ARRAY(sem->arena, Val, count);
   int64_t begin = 0;
   for (int64_t i = 0; i < count; i++) {
-    tuple.items[i] = count == 1 ? x : slice_of(call, x.value, axis, begin, parts[i]);
+    tuple.items[i] = slice_of(call, x.value, axis, begin, parts[i]);
+    if (tuple.items[i].kind == VAL_ERROR) return val_error();
     begin += sem->graph->axes.at[parts[i]].size;
   }
   return tuple;

@@ -372,7 +372,8 @@ static void put_corner(Renderer *to, const Marks *marks, uint32_t which, const L
   if (!begins && column > 0) column--;
   if (column < line->first) column = line->first;
   column -= line->first;
-  for (uint32_t i = mark->depth; i < to->margin; i++) set_cell(to, &margin, i, '_', mark->style);
+  for (uint32_t i = mark->depth; i < to->margin; i++)
+    if (is_free(&margin, i, i + 1)) set_cell(to, &margin, i, '_', mark->style);
   for (uint32_t i = 0; i < column; i++) set_cell(to, &row, i, '_', mark->style);
   set_cell(to, &row, column, (uint32_t)mark->line_mark, mark->style);
   if (!begins && has_text(mark)) set_text(to, &row, column + 2, clean(to, mark->text), mark->style);

@@ -638,9 +638,9 @@ static void add_flat_body(Formatter *to, Pieces *pieces, Stmt *const *body, uint
   add(to, pieces, " }");
 }
 
-/* True when the user wrote a unit on one line and its canonical text fits on one. */
-static bool stays_flat(Formatter *to, Span unit, const Pieces *flat, uint32_t indent) {
-  return is_here(to, unit) && same_line(to, unit.begin, unit.end) && indent + whole_width(flat) <= WIDTH;
+/* True when the user wrote a unit with bodies on one line: it stays so if its canonical text fits on one. */
+static bool on_one_line(const Formatter *to, Span unit) {
+  return is_here(to, unit) && same_line(to, unit.begin, unit.end);
 }
 
 static void put_stmt(Formatter *to, const Stmt *stmt, uint32_t indent);
@@ -692,10 +692,11 @@ static void put_stmt(Formatter *to, const Stmt *stmt, uint32_t indent) {
     end_unit(to, stmt->span);
     return;
   }
-  Pieces flat = {0};
-  add_flat_stmt(to, &flat, stmt);
-  bool whole = !has_body(stmt) || stays_flat(to, stmt->span, &flat, indent);
-  Pieces pieces = whole ? flat : head_of(to, stmt);
+  Pieces pieces = {0};
+  bool whole = !has_body(stmt) || on_one_line(to, stmt->span);
+  if (whole) add_flat_stmt(to, &pieces, stmt);
+  if (has_body(stmt) && indent + whole_width(&pieces) > WIDTH) whole = false;
+  if (!whole) pieces = head_of(to, stmt);
   Span unit = stmt->span;
   if (!whole && is_here(to, unit)) unit.end = brace_of(to, stmt);
   put_before(to, unit, indent);
@@ -752,9 +753,12 @@ static uint32_t brace_of_item(const Formatter *to, const Item *item) {
 
 static void put_computation(Formatter *to, const Item *item) {
   List list = input_list(to, item);
-  Pieces flat = flatten(to, &list);
-  add_flat_body(to, &flat, item->body, item->body_count);
-  if (stays_flat(to, item->span, &flat, 0)) {
+  Pieces flat = {0};
+  if (on_one_line(to, item->span)) {
+    flat = flatten(to, &list);
+    add_flat_body(to, &flat, item->body, item->body_count);
+  }
+  if (flat.count > 0 && whole_width(&flat) <= WIDTH) {
     put_before(to, item->span, 0);
     lay_out(to, &flat, 0, 0);
   } else {

@@ -291,7 +291,7 @@ static void set_none(pd_segment_info *s) {
 
 static pd_param_info param(const char *name, int rank, int64_t a, int64_t b, int split, int segment, int64_t offset) {
   pd_param_info p = {.name = name, .rank = rank, .shape = {a, b}, .split_axis = split, .segment = segment,
-                     .offset = offset, .decay = rank > 1, .init = PD_INIT_NORMAL, .a = 0.5};
+                     .offset = offset, .decay = rank > 1, .init = PD_INIT_NORMAL, .a = 0.25};
   p.elements = a * (rank > 1 ? b : 1) / (split == PD_NONE ? 1 : tensor_ranks);
   return p;
 }

@@ -179,7 +179,7 @@ static bool part_is_close(const pd_part *part, const REAL *mine, const REAL *who
       difference = fmax(difference, fabs(a - b));
     }
   }
-  return difference <= (sizeof(REAL) == 4 ? 5e-6 : 1e-13) * largest;
+  return difference <= (sizeof(REAL) == 4 ? 1e-5 : 1e-13) * largest;
 }
 
 static void check_close(const record *a, const record *serial) {

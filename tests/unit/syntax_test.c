@@ -540,6 +540,93 @@ Test(errors, e0120_no_text) {
   free(spaces);
 }
 
+static void shows(const char *text, const char *expected) {
+  Parsed parsed = parse(text);
+  cr_assert_str_eq(rendered(&parsed, DIAG_TEXT), expected);
+  arena_free(parsed.arena);
+}
+
+Test(errors, as_the_user_sees_them) {
+  shows("parallel < pp=8; dp=64; tp=8 >\n", "error[E0112]: expected `;` after `8`\n"
+                                            " --> t.pd:1:29\n"
+                                            "  |\n"
+                                            "1 | parallel < pp=8; dp=64; tp=8 >\n"
+                                            "  |                             ^ add `;` here\n"
+                                            "  = note: each key of a section ends with `;`, the last one too\n\n");
+  shows("model m() {\n  x = f(a,\n        b;\n}\n", "error[E0113]: `(` is never closed\n"
+                                                  " --> t.pd:3:10\n"
+                                                  "  |\n"
+                                                  "2 |   x = f(a,\n"
+                                                  "  |        - opened here\n"
+                                                  "3 |         b;\n"
+                                                  "  |          ^ expected `)` here\n\n");
+  shows("dims batch = 8;\n", "error[E0111]: expected `<`, found `batch`\n"
+                             " --> t.pd:1:6\n"
+                             "  |\n"
+                             "1 | dims batch = 8;\n"
+                             "  |      ^^^^^\n"
+                             "  = help: did you mean `dim`, not `dims`?\n\n");
+  shows("model m() {\n  retrun x;\n}\n", "error[E0111]: expected `,` or `=`, found `x`\n"
+                                         " --> t.pd:2:10\n"
+                                         "  |\n"
+                                         "2 |   retrun x;\n"
+                                         "  |          ^\n"
+                                         "  = help: did you mean `return`, not `retrun`?\n\n");
+  shows("const a = 1 < 2 < 3;\n", "error[E0117]: comparisons do not chain\n"
+                                  " --> t.pd:1:17\n"
+                                  "  |\n"
+                                  "1 | const a = 1 < 2 < 3;\n"
+                                  "  |                 ^\n"
+                                  "  = help: write `a < b && b < c`\n\n");
+}
+
+/* What each kind of help is for, by its first words. */
+Test(errors, helps) {
+  static const char *const cases[][2] = {
+      {"x = 3;", "a value is declared with `const`"},
+      {"parallel { pp=8; }", "a section is written `parallel < key=value; >`"},
+      {"const a = 1;\nmodel m() { };", "no `;` follows a `}`"},
+      {"model m() { relu(x); }", "a statement gives its value a name: `y = relu(...);`"},
+      {"model m() { if (a = 3) { } }", "`==` compares"},
+      {"block f(x: [m]) { }", "a block says what it returns"},
+      {"model m() { x = y |> f() * 2; }", "`|>` binds loosest"},
+      {"model m() { x = y |> relu; }", "a pipe ends in a call"},
+      {"model m() { x = y |> 3; }", "a pipe ends in a call"},
+      {"const loss = 3;", "choose another name, such as `loss_`"},
+      {"# words", "comments begin with `//`"},
+      {"model m() { frzen param w: [a]; }", "did you mean `frozen`, not `frzen`?"},
+      {"blok f(x: [m]) -> [m] { }", "did you mean `block`, not `blok`?"},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    Parsed parsed = parse(cases[i][0]);
+    const char *report = rendered(&parsed, DIAG_TEXT);
+    cr_assert_eq(diag_errors(parsed.all), 1u, "%s", report);
+    cr_assert_not_null(strstr(report, arena_printf(parsed.arena, "= help: %s", cases[i][1])), "no `%s` in\n%s",
+                       cases[i][1], report);
+    arena_free(parsed.arena);
+  }
+}
+
+/* Every E01 code has its row, in order, with an explanation that ends its last line. */
+Test(errors, codes_are_explained) {
+  static const struct {
+    const char *code, *title, *explanation;
+  } codes[] = {
+#define CODE(code, title, explanation) {code, title, explanation},
+#include "support/codes.def"
+#undef CODE
+  };
+  for (size_t i = 0; i < 20; i++) {
+    char expected[8];
+    snprintf(expected, sizeof expected, "E01%02zu", i + 1);
+    cr_assert_str_eq(codes[i].code, expected);
+    cr_assert_gt(strlen(codes[i].title), 5u);
+    size_t length = strlen(codes[i].explanation);
+    cr_assert_gt(length, 80u);
+    cr_assert_eq(codes[i].explanation[length - 1], '\n');
+  }
+}
+
 /* --- going on after a mistake --- */
 
 Test(recovery, all_independent_mistakes_in_one_run) {
@@ -590,7 +677,7 @@ Test(recovery, survives_every_single_damage, .timeout = 120) {
                              "  param w: [m] = 0;\n  repeat i = 0 .. 3 { if (k == 1) { x = f(x, n=2); } else { y = \"s\"; } }\n"
                              "  return (x |> f()) @ w;\n}\n";
   static const char inserts[] = ";(){}[]<>,=.\"@*-x1#\n\\\xff";
-  size_t length = sizeof text - 1;
+  size_t length = sizeof text - 1, wrong = 0, reported_once = 0;
   char *damaged = malloc(length + 2);
   cr_assert_not_null(damaged);
   for (size_t at = 0; at <= length; at++)
@@ -601,9 +688,13 @@ Test(recovery, survives_every_single_damage, .timeout = 120) {
       if (!deletes) damaged[at] = inserts[kind];
       memcpy(damaged + at + !deletes, text + at + deletes, length - at - deletes + 1);
       Parsed parsed = parse(damaged);
-      cr_assert_lt(diag_errors(parsed.all), 8u, "one damage, many reports:\n%s\n%s", damaged, rendered(&parsed, DIAG_SHORT));
+      wrong += diag_errors(parsed.all) > 0;
+      reported_once += diag_errors(parsed.all) == 1;
+      cr_assert_lt(diag_errors(parsed.all), 5u, "one damage, many reports:\n%s\n%s", damaged, rendered(&parsed, DIAG_SHORT));
       arena_free(parsed.arena);
     }
+  cr_assert_gt(wrong, 3000u);
+  cr_assert_geq(reported_once * 100, wrong * 90, "%zu of %zu damages are reported once", reported_once, wrong);
   free(damaged);
 }
 
