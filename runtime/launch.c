@@ -140,7 +140,10 @@ void pd_launch_mpi(const pd_program *program, char **argv) {
   /* page faults cost more than memory: no block of a step or of MPI's collectives is ever given back to the system */
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, INT_MAX);
-  if (!launched()) set_for_one_host();
+  if (!launched()) {
+    set_for_one_host();
+    setenv("OMPI_MCA_ess_singleton_isolated", "1", 0); /* one rank alone needs no daemon */
+  }
   int level = 0, size = 0, rank = 0;
   MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
   MPI_Comm_size(MPI_COMM_WORLD, &size);

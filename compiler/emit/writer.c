@@ -94,6 +94,11 @@ const char *write_name(Writer *w, Id value) {
   Id root = w->memory->root[value];
   if (w->names[root]) return w->names[root];
   const Value *v = &w->graph->values.at[root];
+  if (v->kind == VALUE_CONST) { /* a kernel wants it in memory */
+    w->names[root] = fresh_name(w, "constant");
+    write_line(w, "const real %s[1] = {%s};", w->names[root], write_number(w, v->number));
+    return w->names[root];
+  }
   const char *wish = v->kind == VALUE_PARAM  ? w->graph->params.at[v->source].name
                      : v->kind == VALUE_DATA ? w->graph->data.at[v->source].name
                                              : v->name;

@@ -32,7 +32,7 @@ static void put_attributes(const Graph *graph, Text *out, const Op *op) {
     case OP_SUM:
       text_printf(out, " \"");
       put_labels(out, op->label[0], graph->values.at[op->in[0]].rank);
-      if (op->kind == OP_CONTRACT) {
+      if (op->kind == OP_CONTRACT && op->in_count == 2) {
         text_printf(out, ",");
         put_labels(out, op->label[1], graph->values.at[op->in[1]].rank);
       }

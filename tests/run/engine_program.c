@@ -111,7 +111,7 @@ static record run(const model *m, const schedule *s, pd_world *in, const char *k
         r.parts[p][t].gradients = copy_of(r.parts[p][t].gradients, r.parts[p][t].elements);
       }
     }
-    pd_engine_update(engine, step + 1, 0.05, r.norm[step] > 1 ? 1 / r.norm[step] : 1);
+    pd_engine_update(engine, step + 1, 0.005, r.norm[step] > 1 ? 1 / r.norm[step] : 1);
     if (step != 1) continue;
     int64_t samples[64], last = program->microbatches - 1;
     inverse = inverse_count(77, program->batch - 1);
@@ -189,7 +189,7 @@ static void check_close(const record *a, const record *serial) {
       double b = serial->results[step][i];
       results = results && close_to(a->results[step][i], b, step == 0 ? fabs(b) : 10 * fabs(b));
     }
-    norms = norms && close_to(a->norm[step], serial->norm[step], 10 * serial->norm[step]);
+    norms = norms && close_to(a->norm[step], serial->norm[step], (step == 0 ? 5 : 30) * serial->norm[step]);
   }
   check(results, "results agree with one rank");
   check(norms, "norms agree with one rank");
