@@ -61,9 +61,21 @@ static void hash_source(Unit *u) {
   sha256_hex(text.at ? text.at : "", text.length, u->source_sha256);
 }
 
+/* What the language has and the host target has not. */
+static void check_target(Unit *u) {
+  const Config *config = &u->semantic.config;
+  if (config->optimizer == OPTIMIZER_LAMB) {
+    Diag *diag = diag_error(u->diagnostics, "E0903", NO_SPAN, "this version does not train with `lamb`");
+    diag_help(diag, "use `optimizer < kind=adamw; … >`, `adam` or `sgd`");
+  }
+  if (config->compute == PRECISION_BF16)
+    diag_warning(u->diagnostics, "W0901", NO_SPAN, "`compute=bf16` runs in f32 on the host target; the plan counts f32 bytes");
+}
+
 static bool middle(Unit *u) {
   Graph *graph = u->semantic.graph;
   const Config *config = &u->semantic.config;
+  check_target(u);
   const char *broken = graph_verify(graph);
   if (!broken && distribute_run(graph, config, u->diagnostics) && autodiff_run(graph, config, u->diagnostics)) {
     broken = graph_verify(graph);

@@ -665,15 +665,15 @@ static const char *list_of(const Situation *at, const Choices *choices) {
 static const char *misspelled(const Situation *at) {
   static const char *const items[] = {"import", "const", "config", "dim", "block", "model", NULL};
   static const char *const statements[] = {"param", "frozen", "repeat", "if", "else", "return", "loss", "metric", NULL};
-  if (at->before.kind != T_NAME || (at->found.kind != T_NAME && at->found.kind != T_DOTTED &&
-                                    at->found.kind != T_NUMBER && at->found.kind != T_STRING && at->found.kind != '('))
-    return NULL;
+  static const int follow[] = {T_NAME, T_DOTTED, T_NUMBER, T_STRING, '(', T_PARAM, T_CONST};
+  if (at->before.kind != T_NAME || !is_one_of(at->found.kind, follow, sizeof follow / sizeof *follow)) return NULL;
   const char *const *words = at->site == SITE_STATEMENT && expects(at, '=') ? statements
                              : at->site == SITE_ITEM && expects(at, '<')    ? items
                                                                             : NULL;
-  for (; words != NULL && *words != NULL; words++)
-    if (edit_distance(at->before.value.name.text, *words, strlen(*words) > 4 ? 2 : 1) <= (strlen(*words) > 4 ? 2 : 1))
-      return *words;
+  for (; words != NULL && *words != NULL; words++) {
+    unsigned limit = strlen(*words) > 4 ? 2 : 1;
+    if (edit_distance(at->before.value.name.text, *words, limit) <= limit) return *words;
+  }
   return NULL;
 }
 

@@ -622,7 +622,7 @@ Test(errors, codes_are_explained) {
     cr_assert_str_eq(codes[i].code, expected);
     cr_assert_gt(strlen(codes[i].title), 5u);
     size_t length = strlen(codes[i].explanation);
-    cr_assert_gt(length, 80u);
+    cr_assert_gt(length, 70u);
     cr_assert_eq(codes[i].explanation[length - 1], '\n');
   }
 }
