@@ -188,7 +188,7 @@ static void open_pass(pd_engine *engine, pd_pass pass) {
   }
 }
 
-/* Results of the first `count` micro-batches: summed in micro-batch order, then over replicas, the same on every rank. */
+/* Results of the first `count` micro-batches: summed in that order, then over replicas; the same on every rank. */
 static void close_pass(pd_engine *engine, int64_t count, double *results) {
   const int n = engine->result_count;
   pd_sum_double(engine->world->pipe, engine->results, (int)engine->program->microbatches * n);
@@ -210,24 +210,44 @@ static void act(pd_engine *engine, int64_t index, pd_action action) {
   pd_chunk_state *chunk = chunk_of(engine, action.chunk);
   const bool final = index == chunk->plan->last_weight_action;
   switch (action.kind) {
-  case PD_F: pd_engine_forward(engine, chunk, action.microbatch); break;
-  case PD_B: pd_engine_backward(engine, chunk, action.microbatch, true, true, final); break;
-  case PD_I: pd_engine_backward(engine, chunk, action.microbatch, true, false, false); break;
-  case PD_W: pd_engine_backward(engine, chunk, action.microbatch, false, true, final); break;
-  case PD_SEND_F: pd_engine_send_wires(engine, chunk, action.microbatch); break;
-  case PD_RECV_F: pd_engine_receive_wires(engine, chunk, action.microbatch); break;
-  case PD_SEND_B: pd_engine_send_gradients(engine, chunk, action.microbatch); break;
-  case PD_RECV_B: pd_engine_receive_gradients(engine, chunk, action.microbatch); break;
-  case PD_REDUCE_GRAD: pd_engine_finish_buckets(engine, action.chunk); break;
-  case PD_ACTION_KINDS: break;
+  case PD_F:
+    pd_engine_forward(engine, chunk, action.microbatch);
+    break;
+  case PD_B:
+    pd_engine_backward(engine, chunk, action.microbatch, true, true, final);
+    break;
+  case PD_I:
+    pd_engine_backward(engine, chunk, action.microbatch, true, false, false);
+    break;
+  case PD_W:
+    pd_engine_backward(engine, chunk, action.microbatch, false, true, final);
+    break;
+  case PD_SEND_F:
+    pd_engine_send_wires(engine, chunk, action.microbatch);
+    break;
+  case PD_RECV_F:
+    pd_engine_receive_wires(engine, chunk, action.microbatch);
+    break;
+  case PD_SEND_B:
+    pd_engine_send_gradients(engine, chunk, action.microbatch);
+    break;
+  case PD_RECV_B:
+    pd_engine_receive_gradients(engine, chunk, action.microbatch);
+    break;
+  case PD_REDUCE_GRAD:
+    pd_engine_finish_buckets(engine, action.chunk);
+    break;
+  case PD_ACTION_KINDS:
+    break;
   }
 }
 
 void pd_engine_step(pd_engine *engine, uint64_t step, uint64_t seed, const double *inverse_counts, double *results) {
   const pd_layout *layout = engine->layout;
   const pd_action_list *list = &engine->pipeline->ranks[engine->world->pp_rank];
-  open_pass(engine, (pd_pass){.step = step, .seed = seed, .inverse_counts = inverse_counts, .batch_scale = 1,
-                              .training = true});
+  open_pass(
+      engine,
+      (pd_pass){.step = step, .seed = seed, .inverse_counts = inverse_counts, .batch_scale = 1, .training = true});
   show_name(engine, "start");
   pd_engine_clear(engine, layout->bytes[PD_MEMORY_GRADIENTS], engine->memory + layout->base[PD_MEMORY_GRADIENTS]);
   pd_engine_open_buckets(engine);
@@ -259,8 +279,12 @@ void pd_engine_evaluate(pd_engine *engine, int64_t count, const int64_t *samples
     pd_fail(PD_EXIT_PLAN, "an evaluation pass of %lld micro-batches; there is room for %lld", (long long)count,
             (long long)engine->program->microbatches);
   }
-  open_pass(engine, (pd_pass){.step = engine->pass.step, .seed = engine->pass.seed, .inverse_counts = inverse_counts,
-                              .batch_scale = batch_scale, .samples = samples, .training = false});
+  open_pass(engine, (pd_pass){.step = engine->pass.step,
+                              .seed = engine->pass.seed,
+                              .inverse_counts = inverse_counts,
+                              .batch_scale = batch_scale,
+                              .samples = samples,
+                              .training = false});
   for (int64_t mb = 0; mb < count; mb++) {
     for (int c = 0; c < engine->layout->chunk_count && samples[mb] > 0; c++) {
       evaluate_chunk(engine, &engine->chunks[c], mb);

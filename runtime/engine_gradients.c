@@ -68,8 +68,8 @@ static bool holds(const pd_tied_plan *tied, int rank) {
   return false;
 }
 
-/* All holders have their slots' bytes first .. first+bytes-1 exchanged and summed in slot order. Sends are all under way
- * before the first receive is waited for. */
+/* All holders have their slots' bytes first .. first+bytes-1 exchanged and summed in slot order. Sends are all under
+ * way before the first receive is waited for. */
 static void sum_piece(pd_engine *engine, const pd_tied_plan *tied, int64_t first, int64_t bytes) {
   const pd_layout *layout = engine->layout;
   const MPI_Comm pipe = engine->world->pipe;

@@ -82,8 +82,8 @@ pd_part pd_engine_part(pd_engine *engine, int param, int64_t trip) {
   part.local = local_part(engine->world, info);
   part.elements = 1;
   for (int k = 0; k < part.local.rank; k++) part.elements *= part.local.size[k];
-  part.owner = part.owner && engine->world->dp_rank == 0 &&
-               (info->split_axis != PD_NONE || engine->world->tp_rank == 0);
+  part.owner =
+      part.owner && engine->world->dp_rank == 0 && (info->split_axis != PD_NONE || engine->world->tp_rank == 0);
   return part;
 }
 
@@ -102,18 +102,30 @@ static char *name_in_trip(const char *name, int64_t trip) {
 static void initialise_f32(const pd_engine *engine, const pd_param_info *info, pd_key key, const pd_part *part) {
   const pd_kernels_f32 *kernels = engine->f32;
   switch (info->init) {
-  case PD_INIT_NUMBER: kernels->fill(part->elements, (float)info->a, part->weights); break;
-  case PD_INIT_NORMAL: kernels->init_normal(key, part->elements, &part->local, info->a, part->weights); break;
-  case PD_INIT_UNIFORM: kernels->init_uniform(key, part->elements, &part->local, info->a, info->b, part->weights); break;
+  case PD_INIT_NUMBER:
+    kernels->fill(part->elements, (float)info->a, part->weights);
+    break;
+  case PD_INIT_NORMAL:
+    kernels->init_normal(key, part->elements, &part->local, info->a, part->weights);
+    break;
+  case PD_INIT_UNIFORM:
+    kernels->init_uniform(key, part->elements, &part->local, info->a, info->b, part->weights);
+    break;
   }
 }
 
 static void initialise_f64(const pd_engine *engine, const pd_param_info *info, pd_key key, const pd_part *part) {
   const pd_kernels_f64 *kernels = engine->f64;
   switch (info->init) {
-  case PD_INIT_NUMBER: kernels->fill(part->elements, info->a, part->weights); break;
-  case PD_INIT_NORMAL: kernels->init_normal(key, part->elements, &part->local, info->a, part->weights); break;
-  case PD_INIT_UNIFORM: kernels->init_uniform(key, part->elements, &part->local, info->a, info->b, part->weights); break;
+  case PD_INIT_NUMBER:
+    kernels->fill(part->elements, info->a, part->weights);
+    break;
+  case PD_INIT_NORMAL:
+    kernels->init_normal(key, part->elements, &part->local, info->a, part->weights);
+    break;
+  case PD_INIT_UNIFORM:
+    kernels->init_uniform(key, part->elements, &part->local, info->a, info->b, part->weights);
+    break;
   }
 }
 
@@ -189,36 +201,36 @@ typedef struct moment_update {
 
 /* Adam with decay as part of the gradient, as PyTorch's: element-wise, so a block at a time gives the same numbers. */
 #define ADAM_BLOCK 1024
-#define DEFINE_ADAM(R, set)                                                                                           \
-  static void adam_##set(const pd_engine *engine, const pd_part *part, const moment_update *u) {                     \
-    const pd_program *program = engine->program;                                                                      \
-    R *w = part->weights, *m = part->moments[0], *v = part->moments[1];                                               \
-    const R *gradient = part->gradients;                                                                              \
-    R block[ADAM_BLOCK];                                                                                              \
-    for (int64_t first = 0; first < part->elements; first += ADAM_BLOCK) {                                            \
-      int64_t n = part->elements - first < ADAM_BLOCK ? part->elements - first : ADAM_BLOCK;                          \
-      for (int64_t i = 0; i < n; i++) {                                                                               \
-        block[i] = (R)(u->factor * gradient[first + i] + u->decay * w[first + i]);                                    \
-      }                                                                                                               \
-      engine->set->adamw(n, w + first, block, m + first, v + first, 1, u->rate, program->beta1, program->beta2,       \
-                         program->eps, 0, u->c1, u->c2);                                                              \
-    }                                                                                                                 \
+#define DEFINE_ADAM(R, set)                                                                                            \
+  static void adam_##set(const pd_engine *engine, const pd_part *part, const moment_update *u) {                       \
+    const pd_program *program = engine->program;                                                                       \
+    R *w = part->weights, *m = part->moments[0], *v = part->moments[1];                                                \
+    const R *gradient = part->gradients;                                                                               \
+    R block[ADAM_BLOCK];                                                                                               \
+    for (int64_t first = 0; first < part->elements; first += ADAM_BLOCK) {                                             \
+      int64_t n = part->elements - first < ADAM_BLOCK ? part->elements - first : ADAM_BLOCK;                           \
+      for (int64_t i = 0; i < n; i++) {                                                                                \
+        block[i] = (R)(u->factor * gradient[first + i] + u->decay * w[first + i]);                                     \
+      }                                                                                                                \
+      engine->set->adamw(n, w + first, block, m + first, v + first, 1, u->rate, program->beta1, program->beta2,        \
+                         program->eps, 0, u->c1, u->c2);                                                               \
+    }                                                                                                                  \
   }
 DEFINE_ADAM(float, f32)
 DEFINE_ADAM(double, f64)
 
-#define DEFINE_UPDATE(set)                                                                                            \
-  static void update_##set(const pd_engine *engine, const pd_part *part, const moment_update *u) {                   \
-    const pd_program *program = engine->program;                                                                      \
-    if (program->optimizer == PD_SGD) {                                                                               \
-      engine->set->sgd(part->elements, part->weights, part->gradients, part->moments[0], u->factor, u->rate,          \
-                       program->momentum, u->decay);                                                                  \
-    } else if (program->optimizer == PD_ADAM && u->decay != 0) {                                                      \
-      adam_##set(engine, part, u);                                                                                    \
-    } else {                                                                                                          \
-      engine->set->adamw(part->elements, part->weights, part->gradients, part->moments[0], part->moments[1],          \
-                         u->factor, u->rate, program->beta1, program->beta2, program->eps, u->decay, u->c1, u->c2);   \
-    }                                                                                                                 \
+#define DEFINE_UPDATE(set)                                                                                             \
+  static void update_##set(const pd_engine *engine, const pd_part *part, const moment_update *u) {                     \
+    const pd_program *program = engine->program;                                                                       \
+    if (program->optimizer == PD_SGD) {                                                                                \
+      engine->set->sgd(part->elements, part->weights, part->gradients, part->moments[0], u->factor, u->rate,           \
+                       program->momentum, u->decay);                                                                   \
+    } else if (program->optimizer == PD_ADAM && u->decay != 0) {                                                       \
+      adam_##set(engine, part, u);                                                                                     \
+    } else {                                                                                                           \
+      engine->set->adamw(part->elements, part->weights, part->gradients, part->moments[0], part->moments[1],           \
+                         u->factor, u->rate, program->beta1, program->beta2, program->eps, u->decay, u->c1, u->c2);    \
+    }                                                                                                                  \
   }
 DEFINE_UPDATE(f32)
 DEFINE_UPDATE(f64)

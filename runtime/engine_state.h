@@ -46,16 +46,16 @@ struct pd_engine {
   int64_t bytes;
   const pd_kernels_f32 *f32; /* the one of the program's precision */
   const pd_kernels_f64 *f64;
-  pd_chunk_state *chunks;    /* as in the layout */
+  pd_chunk_state *chunks; /* as in the layout */
   pd_pass pass;
   int result_count;
-  double *results;           /* per micro-batch */
-  double *ignored;           /* results of a forward that is run again */
-  const void **data;         /* per model input, of the micro-batch under way */
+  double *results;                  /* per micro-batch */
+  double *ignored;                  /* results of a forward that is run again */
+  const void **data;                /* per model input, of the micro-batch under way */
   int64_t act_unit, act_microbatch; /* what the shared act block holds (recompute) */
   /* gradient buckets */
-  int next_bucket;           /* the first that is not started */
-  bool buckets_open;         /* a step is under way that ends with their reduction */
+  int next_bucket;   /* the first that is not started */
+  bool buckets_open; /* a step is under way that ends with their reduction */
   pd_reduction reductions[2];
   MPI_Request *tied_requests;
   /* where this rank is: two texts, of which one is shown while the other is written */

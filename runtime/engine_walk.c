@@ -6,12 +6,18 @@
 
 static void *place_at(const pd_engine *engine, const pd_chunk_plan *plan, pd_place place, int64_t mb) {
   switch (place.home) {
-  case PD_HOME_ZERO: return engine->memory + engine->layout->zero;
-  case PD_HOME_RECEIVED: return pd_slot(engine, &plan->received, mb) + place.offset;
-  case PD_HOME_SENT: return pd_slot(engine, &plan->sent, mb) + place.offset;
-  case PD_HOME_INNER: return pd_slot(engine, &plan->inner, mb) + place.offset;
-  case PD_HOME_TEMP: return engine->memory + engine->layout->temp + place.offset;
-  case PD_HOME_NONE: break;
+  case PD_HOME_ZERO:
+    return engine->memory + engine->layout->zero;
+  case PD_HOME_RECEIVED:
+    return pd_slot(engine, &plan->received, mb) + place.offset;
+  case PD_HOME_SENT:
+    return pd_slot(engine, &plan->sent, mb) + place.offset;
+  case PD_HOME_INNER:
+    return pd_slot(engine, &plan->inner, mb) + place.offset;
+  case PD_HOME_TEMP:
+    return engine->memory + engine->layout->temp + place.offset;
+  case PD_HOME_NONE:
+    break;
   }
   return NULL;
 }
@@ -63,7 +69,8 @@ static void set_frame(const pd_engine *engine, const pd_chunk_plan *plan, const 
 static void set_data(pd_engine *engine, int64_t mb) {
   const pd_layout *layout = engine->layout;
   for (int d = 0; d < engine->program->data_count; d++) {
-    engine->data[d] = layout->data[d] == PD_NONE ? NULL : engine->memory + layout->data[d] + layout->data_stride[d] * mb;
+    engine->data[d] =
+        layout->data[d] == PD_NONE ? NULL : engine->memory + layout->data[d] + layout->data_stride[d] * mb;
   }
 }
 
@@ -93,12 +100,14 @@ static void refresh_act(pd_engine *engine, const pd_unit_plan *unit, int64_t mb,
   run_forward(engine, unit, mb, frame);
 }
 
-static void add_contributions(const pd_engine *engine, const pd_chunk_plan *plan, const pd_unit_plan *unit, int64_t mb) {
+static void add_contributions(const pd_engine *engine, const pd_chunk_plan *plan, const pd_unit_plan *unit,
+                              int64_t mb) {
   const pd_segment_info *segment = &engine->program->segments[unit->segment];
   for (int k = 0; k < segment->in_count; k++) {
     if (unit->sum[k].home == PD_HOME_NONE) continue;
     int64_t elements = engine->program->wires[pd_read_wire(segment, unit->trip, k)].elements;
-    pd_engine_add(engine, elements, place_at(engine, plan, unit->d_in[k], mb), place_at(engine, plan, unit->sum[k], mb));
+    pd_engine_add(engine, elements, place_at(engine, plan, unit->d_in[k], mb),
+                  place_at(engine, plan, unit->sum[k], mb));
   }
 }
 

@@ -1,14 +1,15 @@
-/* Every buffer of a rank inside one allocation. Pure functions of the program description and the pipeline: the compiler
- * plans with them, the program allocates with them, so planned and allocated bytes cannot differ.
+/* Every buffer of a rank inside one allocation. Pure functions of the program description and the pipeline: the
+ * compiler plans with them, the program allocates with them, so planned and allocated bytes cannot differ.
  *
- * Assumes a well-formed program: every wire is made before it is read, at most PD_MAX_WIRES wires are live at a cut. */
+ * Assumes a well-formed program: every wire is made before it is read, at most PD_MAX_WIRES wires are live at a cut
+ * (pd_live_wires tells), and the model has at most PD_MAX_WIRES inputs. */
 #include "layout.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const class_names[PD_MEMORY_CLASSES] = {"parameters", "gradients", "optimizer",
-                                                           "activations", "messages", "workspace"};
+static const char *const class_names[PD_MEMORY_CLASSES] = {"parameters",  "gradients", "optimizer",
+                                                           "activations", "messages",  "workspace"};
 
 const char *pd_memory_class_name(pd_memory_class kind) {
   return class_names[kind];

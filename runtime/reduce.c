@@ -1,6 +1,6 @@
-/* Reductions in rank order: element i is ((x0 + x1) + x2) + …, so the bits depend neither on how a buffer is cut nor on
- * when messages arrive. Every rank gets its piece from all others, sums it, and sends the sum to all others; two ranks
- * exchange everything at once, which is as many bytes and one message fewer. */
+/* Reductions in rank order: element i is ((x0 + x1) + x2) + …, so the bits depend neither on how a buffer is cut nor
+ * on when messages arrive. Every rank gets its piece from all others, sums it, and sends the sum to all others; two
+ * ranks exchange everything at once, which is as many bytes and one message fewer. */
 #include "reduce.h"
 
 #include <stdlib.h>
@@ -8,29 +8,29 @@
 
 #include "layout.h"
 
-#define BLOCK 1024 /* elements summed at a time: all sources of a block stay in the first-level cache */
+#define BLOCK 1024     /* elements summed at a time: all sources of a block stay in the first-level cache */
 #define THREADED 65536 /* elements from which threads pay */
 
-/* x[i] = reduction over all sources in rank order, of which number `rank` is x itself and the others lie in `parts`, one
- * after another, n elements each. */
-#define COMBINE(R, name)                                                                                              \
-  static void name(R *x, const R *parts, int64_t n, int rank, int size, bool maximum) {                               \
-    int64_t blocks = (n + BLOCK - 1) / BLOCK;                                                                         \
+/* x[i] = reduction over all sources in rank order, of which number `rank` is x itself and the others lie in `parts`,
+ * one after another, n elements each. */
+#define COMBINE(R, name)                                                                                               \
+  static void name(R *x, const R *parts, int64_t n, int rank, int size, bool maximum) {                                \
+    int64_t blocks = (n + BLOCK - 1) / BLOCK;                                                                          \
     _Pragma("omp parallel for schedule(static) if (n >= THREADED)") for (int64_t block = 0; block < blocks; block++) { \
-      int64_t first = block * BLOCK, count = n - first < BLOCK ? n - first : BLOCK;                                   \
-      R sum[BLOCK];                                                                                                   \
-      for (int q = 0; q < size; q++) {                                                                                \
-        const R *from = q == rank ? x + first : parts + (q < rank ? q : q - 1) * n + first;                           \
-        if (q == 0) {                                                                                                 \
-          memcpy(sum, from, (size_t)count * sizeof(R));                                                               \
-        } else if (maximum) { /* a value that is not a number stays */                                                \
-          for (int64_t i = 0; i < count; i++) sum[i] = sum[i] >= from[i] || sum[i] != sum[i] ? sum[i] : from[i];      \
-        } else {                                                                                                      \
-          for (int64_t i = 0; i < count; i++) sum[i] += from[i];                                                      \
-        }                                                                                                             \
-      }                                                                                                               \
-      memcpy(x + first, sum, (size_t)count * sizeof(R));                                                              \
-    }                                                                                                                 \
+      int64_t first = block * BLOCK, count = n - first < BLOCK ? n - first : BLOCK;                                    \
+      R sum[BLOCK];                                                                                                    \
+      for (int q = 0; q < size; q++) {                                                                                 \
+        const R *from = q == rank ? x + first : parts + (q < rank ? q : q - 1) * n + first;                            \
+        if (q == 0) {                                                                                                  \
+          memcpy(sum, from, (size_t)count * sizeof(R));                                                                \
+        } else if (maximum) { /* a value that is not a number stays */                                                 \
+          for (int64_t i = 0; i < count; i++) sum[i] = sum[i] >= from[i] || sum[i] != sum[i] ? sum[i] : from[i];       \
+        } else {                                                                                                       \
+          for (int64_t i = 0; i < count; i++) sum[i] += from[i];                                                       \
+        }                                                                                                              \
+      }                                                                                                                \
+      memcpy(x + first, sum, (size_t)count * sizeof(R));                                                               \
+    }                                                                                                                  \
   }
 COMBINE(float, combine_f32)
 COMBINE(double, combine_f64)
@@ -132,7 +132,12 @@ static void reduce_now(MPI_Comm comm, void *x, int64_t n, int real_bytes, bool m
   MPI_Request few[64];
   MPI_Request *requests = 2 * (size - 1) <= 64 ? few : malloc(2 * (size_t)(size - 1) * sizeof *requests);
   if (requests == NULL) pd_fail(PD_EXIT_MEMORY, "out of memory");
-  pd_reduction r = {.comm = comm, .x = x, .n = n, .real_bytes = real_bytes, .maximum = maximum, .scratch = scratch,
+  pd_reduction r = {.comm = comm,
+                    .x = x,
+                    .n = n,
+                    .real_bytes = real_bytes,
+                    .maximum = maximum,
+                    .scratch = scratch,
                     .requests = requests};
   pd_reduction_start(&r);
   pd_reduction_finish(&r);

@@ -8,12 +8,12 @@ typedef struct pd_reduction {
   MPI_Comm comm;
   int rank, size, real_bytes, tag;
   bool maximum;
-  char *x;               /* n elements, in place */
+  char *x; /* n elements, in place */
   int64_t n;
   char *scratch;         /* pd_sum_scratch(n, size) elements */
   MPI_Request *requests; /* 2 (size - 1), given by the caller; the caller sets all above */
   int request_count;
-  int stage;             /* 0: done; 1: pieces on their way; 2: sums on their way */
+  int stage; /* 0: done; 1: pieces on their way; 2: sums on their way */
 } pd_reduction;
 
 /* Every member starts the same reductions in the same order. Two may be under way at once if their tags differ by 2. */

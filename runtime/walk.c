@@ -41,7 +41,7 @@ static bool makes(const pd_segment_info *segment, int wire) {
   return false;
 }
 
-/* Whether `segment`, whose first unit is `first`, reads from outside what `wire` holds at the boundary before `unit`. */
+/* Whether `segment`, whose first unit is `first`, reads from outside what `wire` holds before `unit`. */
 static bool reads_later(const pd_segment_info *segment, int64_t first, int wire, int64_t unit) {
   for (int k = 0; k < segment->in_count; k++) {
     if (segment->in_wire[k] != wire) continue;

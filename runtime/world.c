@@ -14,7 +14,7 @@
 #define PD_MESSAGE_LIMIT INT_MAX /* bytes that one MPI count can say; tests make it small */
 #endif
 
-/* The world of this process, for pd_fail. `spoken` is shared by the ranks of a machine: the first that fails sets it. */
+/* The world of this process, for pd_fail. `spoken` is shared by the ranks of a machine: the first to fail sets it. */
 static struct {
   const pd_world *world;
   MPI_Comm node;
@@ -90,8 +90,8 @@ void pd_world_close(pd_world *world) {
 
 /* ---- failing ---- */
 
-/* Whether this rank is the one to speak. One that is not waits to be ended by the one that is, and speaks after all if
- * that does not come. */
+/* Whether this rank is the one to speak. One that is not waits to be ended by the one that is, and ends the run itself
+ * if that does not come. */
 static bool is_first_to_fail(int rank) {
   if (here.spoken != NULL) {
     if (atomic_exchange(here.spoken, 1) == 0) return true;

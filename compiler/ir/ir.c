@@ -6,11 +6,16 @@
 
 const char *mesh_name(Mesh mesh) {
   switch (mesh) {
-    case MESH_DP: return "dp";
-    case MESH_TP: return "tp";
-    case MESH_CP: return "cp";
-    case MESH_EP: return "ep";
-    case MESH_NONE: break;
+  case MESH_DP:
+    return "dp";
+  case MESH_TP:
+    return "tp";
+  case MESH_CP:
+    return "cp";
+  case MESH_EP:
+    return "ep";
+  case MESH_NONE:
+    break;
   }
   return "none";
 }

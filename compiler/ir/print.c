@@ -28,40 +28,51 @@ static void put_labels(Text *out, const uint8_t *labels, unsigned rank) {
 
 static void put_attributes(const Graph *graph, Text *out, const Op *op) {
   switch (op->kind) {
-    case OP_CONTRACT:
-    case OP_SUM:
-      text_printf(out, " \"");
-      put_labels(out, op->label[0], graph->values.at[op->in[0]].rank);
-      if (op->kind == OP_CONTRACT && op->in_count == 2) {
-        text_printf(out, ",");
-        put_labels(out, op->label[1], graph->values.at[op->in[1]].rank);
-      }
-      text_printf(out, "->");
-      put_labels(out, op->label[2], graph->values.at[op->out[0]].rank);
-      text_printf(out, "\"");
-      if (op->kind == OP_SUM) text_printf(out, " factor=%.17g", op->real[0]);
-      break;
-    case OP_LAYERNORM:
-    case OP_RMSNORM: text_printf(out, " eps=%g", op->real[0]); break;
-    case OP_ROPE: text_printf(out, " theta=%g sign=%lld", op->real[0], (long long)op->integer[0]); break;
-    case OP_DROPOUT: text_printf(out, " p=%g purpose=\"%s\"", op->real[0], op->purpose ? op->purpose : ""); break;
-    case OP_SDPA:
-    case OP_SDPA_GRAD:
-      text_printf(out, " causal=%s group=%lld", op->integer[0] ? "true" : "false", (long long)op->integer[1]);
-      break;
-    case OP_PERMUTE:
-      text_printf(out, " (");
-      for (unsigned i = 0; i < graph->values.at[op->out[0]].rank; i++)
-        text_printf(out, "%s%lld", i ? " " : "", (long long)op->integer[i]);
-      text_printf(out, ")");
-      break;
-    case OP_SLICE:
-    case OP_SLICE_GRAD:
-      text_printf(out, " axis=%lld begin=%lld", (long long)op->integer[0], (long long)op->integer[1]);
-      break;
-    case OP_CONCAT: text_printf(out, " axis=%lld", (long long)op->integer[0]); break;
-    case OP_ALL_REDUCE: text_printf(out, " over=%s", mesh_name((Mesh)op->integer[0])); break;
-    default: break;
+  case OP_CONTRACT:
+  case OP_SUM:
+    text_printf(out, " \"");
+    put_labels(out, op->label[0], graph->values.at[op->in[0]].rank);
+    if (op->kind == OP_CONTRACT && op->in_count == 2) {
+      text_printf(out, ",");
+      put_labels(out, op->label[1], graph->values.at[op->in[1]].rank);
+    }
+    text_printf(out, "->");
+    put_labels(out, op->label[2], graph->values.at[op->out[0]].rank);
+    text_printf(out, "\"");
+    if (op->kind == OP_SUM) text_printf(out, " factor=%.17g", op->real[0]);
+    break;
+  case OP_LAYERNORM:
+  case OP_RMSNORM:
+    text_printf(out, " eps=%g", op->real[0]);
+    break;
+  case OP_ROPE:
+    text_printf(out, " theta=%g sign=%lld", op->real[0], (long long)op->integer[0]);
+    break;
+  case OP_DROPOUT:
+    text_printf(out, " p=%g purpose=\"%s\"", op->real[0], op->purpose ? op->purpose : "");
+    break;
+  case OP_SDPA:
+  case OP_SDPA_GRAD:
+    text_printf(out, " causal=%s group=%lld", op->integer[0] ? "true" : "false", (long long)op->integer[1]);
+    break;
+  case OP_PERMUTE:
+    text_printf(out, " (");
+    for (unsigned i = 0; i < graph->values.at[op->out[0]].rank; i++)
+      text_printf(out, "%s%lld", i ? " " : "", (long long)op->integer[i]);
+    text_printf(out, ")");
+    break;
+  case OP_SLICE:
+  case OP_SLICE_GRAD:
+    text_printf(out, " axis=%lld begin=%lld", (long long)op->integer[0], (long long)op->integer[1]);
+    break;
+  case OP_CONCAT:
+    text_printf(out, " axis=%lld", (long long)op->integer[0]);
+    break;
+  case OP_ALL_REDUCE:
+    text_printf(out, " over=%s", mesh_name((Mesh)op->integer[0]));
+    break;
+  default:
+    break;
   }
   if (op->accumulate != NO_ID) text_printf(out, " accumulate=@%s", graph->params.at[op->accumulate].name);
 }
@@ -98,9 +109,15 @@ static void put_list(const Graph *graph, Text *out, const char *title, const Id 
 static void put_param(const Graph *graph, Text *out, const Param *param) {
   text_printf(out, "param @%s %s", param->name, axes_text(graph, param->rank, param->axes, true));
   switch (param->init.kind) {
-    case INIT_NUMBER: text_printf(out, " = %.17g", param->init.a); break;
-    case INIT_NORMAL: text_printf(out, " = normal(%.17g)", param->init.a); break;
-    case INIT_UNIFORM: text_printf(out, " = uniform(%.17g, %.17g)", param->init.a, param->init.b); break;
+  case INIT_NUMBER:
+    text_printf(out, " = %.17g", param->init.a);
+    break;
+  case INIT_NORMAL:
+    text_printf(out, " = normal(%.17g)", param->init.a);
+    break;
+  case INIT_UNIFORM:
+    text_printf(out, " = uniform(%.17g, %.17g)", param->init.a, param->init.b);
+    break;
   }
   if (param->frozen) text_printf(out, " frozen");
   if (param->decay) text_printf(out, " decay");

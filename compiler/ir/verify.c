@@ -12,11 +12,10 @@ typedef struct Check {
   uint8_t *ready;    /* values computed so far */
 } Check;
 
-#define REQUIRE(check, condition, ...)                                                    \
-  do {                                                                                    \
-    if (!(check)->wrong && !(condition))                                                  \
-      (check)->wrong = arena_printf((check)->graph->arena, __VA_ARGS__);                  \
-    if ((check)->wrong) return;                                                           \
+#define REQUIRE(check, condition, ...)                                                                                 \
+  do {                                                                                                                 \
+    if (!(check)->wrong && !(condition)) (check)->wrong = arena_printf((check)->graph->arena, __VA_ARGS__);            \
+    if ((check)->wrong) return;                                                                                        \
   } while (0)
 
 static bool is_identifier(const char *name) {
@@ -53,31 +52,33 @@ static void check_value(Check *check, Id id) {
   REQUIRE(check, (value->kind == VALUE_CONST) == (value->segment == NO_ID),
           "value %u `%s`: only constants stand outside segments", id, value->name);
   switch (value->kind) {
-    case VALUE_OP:
-      REQUIRE(check, value->source < graph->ops.count, "value %u `%s`: operation out of range", id, value->name);
-      REQUIRE(check, value->output < graph->ops.at[value->source].out_count &&
-                         graph->ops.at[value->source].out[value->output] == id,
-              "value %u `%s` is not the result %u of operation %u", id, value->name, value->output, value->source);
-      break;
-    case VALUE_WIRE:
-    case VALUE_GRAD:
-      REQUIRE(check, value->source < graph->wires.count, "value %u `%s`: wire out of range", id, value->name);
-      REQUIRE(check, same_axes(graph, value->rank, value->axes, graph->wires.at[value->source].rank,
-                               graph->wires.at[value->source].axes),
-              "value %u `%s` has other axes than its wire", id, value->name);
-      REQUIRE(check, value->dtype == DT_REAL, "value %u `%s`: wires carry reals", id, value->name);
-      break;
-    case VALUE_DATA:
-      REQUIRE(check, value->source < graph->data.count, "value %u `%s`: model input out of range", id, value->name);
-      REQUIRE(check, value->dtype == graph->data.at[value->source].dtype, "value %u `%s`: other type than its input",
-              id, value->name);
-      break;
-    case VALUE_PARAM:
-      REQUIRE(check, value->source < graph->params.count, "value %u `%s`: parameter out of range", id, value->name);
-      break;
-    case VALUE_CONST:
-      REQUIRE(check, value->rank == 0, "value %u: a constant has rank 0", id);
-      break;
+  case VALUE_OP:
+    REQUIRE(check, value->source < graph->ops.count, "value %u `%s`: operation out of range", id, value->name);
+    REQUIRE(check,
+            value->output < graph->ops.at[value->source].out_count &&
+                graph->ops.at[value->source].out[value->output] == id,
+            "value %u `%s` is not the result %u of operation %u", id, value->name, value->output, value->source);
+    break;
+  case VALUE_WIRE:
+  case VALUE_GRAD:
+    REQUIRE(check, value->source < graph->wires.count, "value %u `%s`: wire out of range", id, value->name);
+    REQUIRE(check,
+            same_axes(graph, value->rank, value->axes, graph->wires.at[value->source].rank,
+                      graph->wires.at[value->source].axes),
+            "value %u `%s` has other axes than its wire", id, value->name);
+    REQUIRE(check, value->dtype == DT_REAL, "value %u `%s`: wires carry reals", id, value->name);
+    break;
+  case VALUE_DATA:
+    REQUIRE(check, value->source < graph->data.count, "value %u `%s`: model input out of range", id, value->name);
+    REQUIRE(check, value->dtype == graph->data.at[value->source].dtype, "value %u `%s`: other type than its input", id,
+            value->name);
+    break;
+  case VALUE_PARAM:
+    REQUIRE(check, value->source < graph->params.count, "value %u `%s`: parameter out of range", id, value->name);
+    break;
+  case VALUE_CONST:
+    REQUIRE(check, value->rank == 0, "value %u: a constant has rank 0", id);
+    break;
   }
 }
 
@@ -133,8 +134,9 @@ static void check_op(Check *check, Id id) {
   for (unsigned i = 0; i < op->in_count; i++)
     REQUIRE(check, op->in[i] < graph->values.count, "operation %u %s: operand %u out of range", id, name, i);
   for (unsigned i = 0; i < op->out_count; i++)
-    REQUIRE(check, op->out[i] < graph->values.count && graph->values.at[op->out[i]].kind == VALUE_OP &&
-                       graph->values.at[op->out[i]].source == id,
+    REQUIRE(check,
+            op->out[i] < graph->values.count && graph->values.at[op->out[i]].kind == VALUE_OP &&
+                graph->values.at[op->out[i]].source == id,
             "operation %u %s: result %u is not its own", id, name, i);
   REQUIRE(check, op->accumulate == NO_ID || op->accumulate < graph->params.count,
           "operation %u %s: accumulates into no parameter", id, name);
@@ -152,73 +154,76 @@ static void check_op(Check *check, Id id) {
     return;
   }
   switch (op->kind) {
-    case OP_CONTRACT:
-      REQUIRE(check, op->in_count <= 2 && op->out_count == 1, "operation %u contract: at most two operands, one result",
-              id);
-      check_contract(check, id);
-      break;
-    case OP_SUM:
-      check_contract(check, id);
-      break;
-    case OP_PERMUTE: {
-      unsigned seen = 0;
-      REQUIRE(check, in->rank == out->rank, "operation %u permute: ranks differ", id);
-      for (unsigned i = 0; i < out->rank; i++) {
-        REQUIRE(check, op->integer[i] >= 0 && op->integer[i] < in->rank, "operation %u permute: axis out of range", id);
-        seen |= 1u << op->integer[i];
-        REQUIRE(check, axes_match(graph, in->axes[op->integer[i]], out->axes[i]),
-                "operation %u permute: axis %u differs", id, i);
-      }
-      REQUIRE(check, seen == (1u << out->rank) - 1, "operation %u permute: an axis is used twice", id);
-      break;
+  case OP_CONTRACT:
+    REQUIRE(check, op->in_count <= 2 && op->out_count == 1, "operation %u contract: at most two operands, one result",
+            id);
+    check_contract(check, id);
+    break;
+  case OP_SUM:
+    check_contract(check, id);
+    break;
+  case OP_PERMUTE: {
+    unsigned seen = 0;
+    REQUIRE(check, in->rank == out->rank, "operation %u permute: ranks differ", id);
+    for (unsigned i = 0; i < out->rank; i++) {
+      REQUIRE(check, op->integer[i] >= 0 && op->integer[i] < in->rank, "operation %u permute: axis out of range", id);
+      seen |= 1u << op->integer[i];
+      REQUIRE(check, axes_match(graph, in->axes[op->integer[i]], out->axes[i]), "operation %u permute: axis %u differs",
+              id, i);
     }
-    case OP_RESHAPE: {
-      double a = 1, b = 1;
-      for (unsigned i = 0; i < in->rank; i++) a *= (double)graph->axes.at[in->axes[i]].size;
-      for (unsigned i = 0; i < out->rank; i++) b *= (double)graph->axes.at[out->axes[i]].size;
-      REQUIRE(check, a == b, "operation %u reshape: %.0f elements become %.0f", id, a, b);
-      break;
-    }
-    case OP_SLICE:
-      REQUIRE(check, in->rank == out->rank && op->integer[0] >= 0 && op->integer[0] < in->rank,
-              "operation %u slice: axis out of range", id);
-      REQUIRE(check, op->integer[1] >= 0 && op->integer[1] + graph->axes.at[out->axes[op->integer[0]]].size <=
-                                                graph->axes.at[in->axes[op->integer[0]]].size,
-              "operation %u slice: positions out of range", id);
-      break;
-    case OP_CONCAT:
-      REQUIRE(check, op->in_count == 2 && op->integer[0] >= 0 && op->integer[0] < out->rank,
-              "operation %u concat: axis out of range", id);
-      break;
-    case OP_GATHER:
-      REQUIRE(check, op->in_count == 2 && graph->values.at[op->in[1]].dtype == DT_I32,
-              "operation %u gather: ids are no integers", id);
-      REQUIRE(check, out->rank == graph->values.at[op->in[1]].rank + in->rank - 1, "operation %u gather: result rank",
-              id);
-      break;
-    case OP_SDPA:
-      REQUIRE(check, op->in_count == 3 && op->out_count == 2 && in->rank == 4 && out->rank == 4,
-              "operation %u sdpa: q, k, v of rank 4 give o and lse", id);
-      break;
-    case OP_LAYERNORM:
-    case OP_RMSNORM:
-      REQUIRE(check, op->out_count == 2 && graph->values.at[op->out[1]].rank + 1 == in->rank &&
-                         same_axes(graph, in->rank, in->axes, out->rank, out->axes),
-              "operation %u %s: x -> y of the same axes, and rstd", id, name);
-      break;
-    case OP_XENT:
-      REQUIRE(check, op->in_count == 2 && op->out_count == 3 && out->rank == 0, "operation %u xent: results", id);
-      REQUIRE(check, graph->values.at[op->in[1]].kind == VALUE_DATA, "operation %u xent: targets are no model input",
-              id);
-      break;
-    default: break;
+    REQUIRE(check, seen == (1u << out->rank) - 1, "operation %u permute: an axis is used twice", id);
+    break;
+  }
+  case OP_RESHAPE: {
+    double a = 1, b = 1;
+    for (unsigned i = 0; i < in->rank; i++) a *= (double)graph->axes.at[in->axes[i]].size;
+    for (unsigned i = 0; i < out->rank; i++) b *= (double)graph->axes.at[out->axes[i]].size;
+    REQUIRE(check, a == b, "operation %u reshape: %.0f elements become %.0f", id, a, b);
+    break;
+  }
+  case OP_SLICE:
+    REQUIRE(check, in->rank == out->rank && op->integer[0] >= 0 && op->integer[0] < in->rank,
+            "operation %u slice: axis out of range", id);
+    REQUIRE(check,
+            op->integer[1] >= 0 && op->integer[1] + graph->axes.at[out->axes[op->integer[0]]].size <=
+                                       graph->axes.at[in->axes[op->integer[0]]].size,
+            "operation %u slice: positions out of range", id);
+    break;
+  case OP_CONCAT:
+    REQUIRE(check, op->in_count == 2 && op->integer[0] >= 0 && op->integer[0] < out->rank,
+            "operation %u concat: axis out of range", id);
+    break;
+  case OP_GATHER:
+    REQUIRE(check, op->in_count == 2 && graph->values.at[op->in[1]].dtype == DT_I32,
+            "operation %u gather: ids are no integers", id);
+    REQUIRE(check, out->rank == graph->values.at[op->in[1]].rank + in->rank - 1, "operation %u gather: result rank",
+            id);
+    break;
+  case OP_SDPA:
+    REQUIRE(check, op->in_count == 3 && op->out_count == 2 && in->rank == 4 && out->rank == 4,
+            "operation %u sdpa: q, k, v of rank 4 give o and lse", id);
+    break;
+  case OP_LAYERNORM:
+  case OP_RMSNORM:
+    REQUIRE(check,
+            op->out_count == 2 && graph->values.at[op->out[1]].rank + 1 == in->rank &&
+                same_axes(graph, in->rank, in->axes, out->rank, out->axes),
+            "operation %u %s: x -> y of the same axes, and rstd", id, name);
+    break;
+  case OP_XENT:
+    REQUIRE(check, op->in_count == 2 && op->out_count == 3 && out->rank == 0, "operation %u xent: results", id);
+    REQUIRE(check, graph->values.at[op->in[1]].kind == VALUE_DATA, "operation %u xent: targets are no model input", id);
+    break;
+  default:
+    break;
   }
 }
 
 static void check_list(Check *check, Id segment, const Id *list, uint32_t count) {
   const Graph *graph = check->graph;
   for (uint32_t i = 0; i < count; i++) {
-    REQUIRE(check, list[i] < graph->ops.count, "segment `%s`: operation out of range", graph->segments.at[segment].name);
+    REQUIRE(check, list[i] < graph->ops.count, "segment `%s`: operation out of range",
+            graph->segments.at[segment].name);
     REQUIRE(check, !check->op_seen[list[i]], "operation %u stands twice in segments", list[i]);
     check->op_seen[list[i]] = 1;
     const Op *op = &graph->ops.at[list[i]];
@@ -255,13 +260,15 @@ static void check_segment(Check *check, Id id) {
     const WireOut *out = &segment->outs.at[i];
     REQUIRE(check, out->wire < graph->wires.count && graph->wires.at[out->wire].from == id,
             "segment `%s`: its result %u is not its own wire", segment->name, i);
-    REQUIRE(check, out->value < graph->values.count && graph->values.at[out->value].segment == id &&
-                       graph->values.at[out->value].kind == VALUE_OP,
+    REQUIRE(check,
+            out->value < graph->values.count && graph->values.at[out->value].segment == id &&
+                graph->values.at[out->value].kind == VALUE_OP,
             "segment `%s`: wire out %u is not computed here", segment->name, i);
     const Value *value = &graph->values.at[out->value];
-    REQUIRE(check, same_axes(graph, value->rank, value->axes, graph->wires.at[out->wire].rank,
-                             graph->wires.at[out->wire].axes),
-            "segment `%s`: wire `%s` has other axes than its value", segment->name, graph->wires.at[out->wire].name);
+    REQUIRE(
+        check,
+        same_axes(graph, value->rank, value->axes, graph->wires.at[out->wire].rank, graph->wires.at[out->wire].axes),
+        "segment `%s`: wire `%s` has other axes than its value", segment->name, graph->wires.at[out->wire].name);
     for (uint32_t k = 0; k < i; k++)
       REQUIRE(check, segment->outs.at[k].wire != out->wire, "segment `%s` makes a wire twice", segment->name);
   }
@@ -269,8 +276,9 @@ static void check_segment(Check *check, Id id) {
     const WireIn *in = &segment->ins.at[i];
     REQUIRE(check, in->wire < graph->wires.count && graph->wires.at[in->wire].from < id,
             "segment `%s` reads a wire that is not made before it", segment->name);
-    REQUIRE(check, in->value < graph->values.count && graph->values.at[in->value].kind == VALUE_WIRE &&
-                       graph->values.at[in->value].source == in->wire && graph->values.at[in->value].segment == id,
+    REQUIRE(check,
+            in->value < graph->values.count && graph->values.at[in->value].kind == VALUE_WIRE &&
+                graph->values.at[in->value].source == in->wire && graph->values.at[in->value].segment == id,
             "segment `%s`: wire in %u has no value of its own", segment->name, i);
     for (uint32_t k = 0; k < i; k++) {
       REQUIRE(check, segment->ins.at[k].wire != in->wire, "segment `%s` reads a wire twice", segment->name);
@@ -289,8 +297,9 @@ static void check_segment(Check *check, Id id) {
   check_list(check, id, segment->weight_grad.at, segment->weight_grad.count);
   if (check->wrong || (!segment->input_grad.count && !segment->weight_grad.count)) return;
   for (uint32_t i = 0; i < segment->outs.count; i++)
-    REQUIRE(check, segment->grads_in[i] == NO_ID || (segment->grads_in[i] < graph->values.count &&
-                                                     graph->values.at[segment->grads_in[i]].kind == VALUE_GRAD),
+    REQUIRE(check,
+            segment->grads_in[i] == NO_ID || (segment->grads_in[i] < graph->values.count &&
+                                              graph->values.at[segment->grads_in[i]].kind == VALUE_GRAD),
             "segment `%s`: the gradient of result %u does not arrive", segment->name, i);
   for (uint32_t i = 0; i < segment->ins.count; i++)
     REQUIRE(check, segment->grads_out[i] == NO_ID || segment->grads_out[i] < graph->values.count,
@@ -342,12 +351,13 @@ static void check_graph(Check *check) {
     for (uint32_t k = 0; k < from->outs.count; k++) made |= from->outs.at[k].wire == i;
     REQUIRE(check, made, "wire `%s` is not made by `%s`", wire->name, from->name);
   }
-  REQUIRE(check, graph->loss < graph->values.count && graph->values.at[graph->loss].rank == 0 &&
-                     graph->values.at[graph->loss].kind == VALUE_OP,
+  REQUIRE(check,
+          graph->loss < graph->values.count && graph->values.at[graph->loss].rank == 0 &&
+              graph->values.at[graph->loss].kind == VALUE_OP,
           "the loss is no computed rank-0 value");
   for (uint32_t i = 0; i < graph->metrics.count; i++)
-    REQUIRE(check, graph->metrics.at[i].value < graph->values.count &&
-                       graph->values.at[graph->metrics.at[i].value].rank == 0,
+    REQUIRE(check,
+            graph->metrics.at[i].value < graph->values.count && graph->values.at[graph->metrics.at[i].value].rank == 0,
             "metric `%s` is no rank-0 value", graph->metrics.at[i].name);
 }
 

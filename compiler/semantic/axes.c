@@ -11,7 +11,9 @@ Id anonymous_axis(Sem *sem, int64_t size, const char *derivation, Span span) {
   return sem->graph->axes.count - 1;
 }
 
-bool axis_is_error(const Sem *sem, Id axis) { return axis == sem->error_axis; }
+bool axis_is_error(const Sem *sem, Id axis) {
+  return axis == sem->error_axis;
+}
 
 static Id named_axis(Sem *sem, Unit *unit, Frame *frame, const Expr *expr) {
   Local *local = find_local(frame, expr->name.text);
@@ -30,8 +32,7 @@ Id axis_of_expr(Sem *sem, Unit *unit, Frame *frame, const Expr *expr) {
   int64_t size;
   if (!eval_integer(sem, unit, frame, expr, "a size", &size)) return sem->error_axis;
   if (size < 0) {
-    report(sem, "E0222", expr->span, "the size `%s` is %" PRId64, source_text(sem, expr->span, 60),
-               size);
+    report(sem, "E0222", expr->span, "the size `%s` is %" PRId64, source_text(sem, expr->span, 60), size);
     return sem->error_axis;
   }
   const char *derivation = NULL;
@@ -43,11 +44,16 @@ Id axis_of_expr(Sem *sem, Unit *unit, Frame *frame, const Expr *expr) {
 
 int64_t mesh_degree(const Sem *sem, Mesh mesh) {
   switch (mesh) {
-    case MESH_DP: return sem->out->config.dp;
-    case MESH_TP: return sem->out->config.tp;
-    case MESH_CP: return sem->out->config.cp;
-    case MESH_EP: return sem->out->config.ep;
-    case MESH_NONE: break;
+  case MESH_DP:
+    return sem->out->config.dp;
+  case MESH_TP:
+    return sem->out->config.tp;
+  case MESH_CP:
+    return sem->out->config.cp;
+  case MESH_EP:
+    return sem->out->config.ep;
+  case MESH_NONE:
+    break;
   }
   return 1;
 }
@@ -60,7 +66,9 @@ bool same_axis(const Sem *sem, Id a, Id b) {
   return axes_match(sem->graph, a, b);
 }
 
-Id better_axis(const Sem *sem, Id a, Id b) { return sem->graph->axes.at[a].name || axis_is_error(sem, b) ? a : b; }
+Id better_axis(const Sem *sem, Id a, Id b) {
+  return sem->graph->axes.at[a].name || axis_is_error(sem, b) ? a : b;
+}
 
 bool has_error_axis(const Sem *sem, unsigned rank, const Id *axes) {
   for (unsigned i = 0; i < rank; i++)
@@ -121,16 +129,14 @@ bool check_tensor(Sem *sem, Span span, const char *what, unsigned rank, const Id
         return false;
       }
       if (axis->mesh == MESH_NONE || axis->mesh != other->mesh) continue;
-      Diag *diag = report(sem, "E0405", span, "%s %s would be split twice over %s", what, shape,
-                              mesh_name(axis->mesh));
+      Diag *diag = report(sem, "E0405", span, "%s %s would be split twice over %s", what, shape, mesh_name(axis->mesh));
       diag_note(diag, "%s and %s are both split over %s", axis_text(sem, axes[k]), axis_text(sem, axes[i]),
                 mesh_name(axis->mesh));
       diag_help(diag, "keep one of the two out of `shard < >`");
       return false;
     }
     if (axis->size && __builtin_mul_overflow(count, axis->size, &count)) {
-      Diag *diag = report(sem, "E0213", span, "%s %s has more elements than 64 bits can count", what,
-                              shape);
+      Diag *diag = report(sem, "E0213", span, "%s %s has more elements than 64 bits can count", what, shape);
       axis_notes(sem, diag, rank, axes);
       return false;
     }

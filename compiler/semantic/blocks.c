@@ -17,10 +17,15 @@ static void bind_size(Sem *sem, Frame *frame, const Name *size, Id axis) {
     if (!bound->name && bound->mesh == MESH_NONE) {
       local.axis = anonymous_axis(sem, bound->size, bound->derivation, bound->span);
       sem->graph->axes.at[local.axis].mesh = mesh;
+      if (bound->size % mesh_degree(sem, mesh)) {
+        const char *name = arena_printf(sem->arena, "%s.%s", frame->symbol->name, size->text);
+        does_not_divide(sem, frame->call, name, local.axis);
+        local.axis = sem->error_axis;
+      }
     } else if (bound->mesh != mesh) {
-      Diag *diag = report(sem, "E0403", frame->call, "`%s.%s=%s` splits %s, which is not so outside",
-                              frame->symbol->name, size->text, mesh_name(mesh), axis_text(sem, axis));
-      diag_help(diag, "write `%s=%s` in `shard < >`", bound->name ? bound->name : "the dim", mesh_name(mesh));
+      Diag *diag = report(sem, "E0413", frame->call, "`%s.%s=%s` splits %s, which is not split outside of the block",
+                          frame->symbol->name, size->text, mesh_name(mesh), axis_text(sem, axis));
+      diag_help(diag, "write `%s=%s` in `shard < >`", bound->name ? bound->name : "dim", mesh_name(mesh));
     }
   }
   vec_push(sem->arena, &frame->locals, local);
@@ -74,7 +79,7 @@ static bool type_mismatch(const Against *a, const char *code, unsigned position,
   Sem *sem = a->sem;
   const Value *v = value_at(sem, a->value);
   Diag *diag = report(sem, code, a->span, "%s is %s, not `%s`", a->what, shape_text(sem, a->value),
-                          source_text(sem, a->type->span, 60));
+                      source_text(sem, a->type->span, 60));
   diag_label(diag, a->type->span, "declared here");
   if (expected == NO_ID) return false;
   diag_note(diag, "axis %u is %s where %s is declared", position + 1, axis_text(sem, v->axes[position]),
@@ -158,8 +163,7 @@ static bool bind_named_argument(Arguments *a, const Name *name, const Expr *valu
     a->given[i] = value;
     return true;
   }
-  Diag *diag = report(sem, "E0215", name->span, "block `%s` has no input or size `%s`", a->block->name,
-                          name->text);
+  Diag *diag = report(sem, "E0215", name->span, "block `%s` has no input or size `%s`", a->block->name, name->text);
   Spelling spelling = spelling_of(name->text);
   for (uint32_t i = 0; i < item->size_count; i++) spelling_try(&spelling, item->sizes[i].text);
   for (uint32_t i = 0; i < item->input_count; i++) spelling_try(&spelling, item->inputs[i].name.text);
@@ -181,7 +185,7 @@ static bool place_arguments(Arguments *a, uint32_t count, Expr *const *args, con
       continue;
     }
     Diag *diag = report(a->sem, "E0215", args[i]->span, "block `%s` takes %u input%s", a->block->name,
-                            item->input_count, item->input_count == 1 ? "" : "s");
+                        item->input_count, item->input_count == 1 ? "" : "s");
     if (item->size_count) diag_note(diag, "sizes are given by name: %s=...", item->sizes[0].text);
     return false;
   }
@@ -197,8 +201,8 @@ static bool evaluate_arguments(Arguments *a) {
     const Input *input = &item->inputs[i];
     if (!a->given[i]) {
       if (input->type || !input->value) {
-        Diag *diag = report(sem, "E0215", a->expr->span, "block `%s` needs the input `%s`", a->block->name,
-                                input->name.text);
+        Diag *diag =
+            report(sem, "E0215", a->expr->span, "block `%s` needs the input `%s`", a->block->name, input->name.text);
         diag_label(diag, input->name.span, "declared here");
         usable = false;
       } else {
@@ -211,12 +215,12 @@ static bool evaluate_arguments(Arguments *a) {
     if (v.kind == VAL_ERROR) {
       usable = false;
     } else if (input->type ? v.kind != VAL_TENSOR : v.kind != VAL_NUMBER) {
-      Diag *diag = report(sem, "E0215", a->given[i]->span, "input `%s` of `%s` is a %s, and `%s` is %s",
-                              input->name.text, a->block->name, input->type ? "tensor" : "constant",
-                              source_text(sem, a->given[i]->span, 40),
-                              v.kind == VAL_TENSOR  ? "a tensor"
-                              : v.kind == VAL_TUPLE ? "several tensors"
-                                                    : const_kind_name(v.number.kind));
+      Diag *diag =
+          report(sem, "E0215", a->given[i]->span, "input `%s` of `%s` is a %s, and `%s` is %s", input->name.text,
+                 a->block->name, input->type ? "tensor" : "constant", source_text(sem, a->given[i]->span, 40),
+                 v.kind == VAL_TENSOR  ? "a tensor"
+                 : v.kind == VAL_TUPLE ? "several tensors"
+                                       : const_kind_name(v.number.kind));
       diag_label(diag, input->name.span, "declared here");
       usable = false;
     }
@@ -237,17 +241,15 @@ static bool bind_inputs(Arguments *a) {
     }
   for (uint32_t i = 0; usable && i < item->size_count; i++) {
     if (find_local(a->frame, item->sizes[i].text)) continue;
-    Diag *diag = report(sem, "E0314", a->expr->span, "the size `%s` of `%s` is not known here",
-                            item->sizes[i].text, a->block->name);
+    Diag *diag = report(sem, "E0314", a->expr->span, "the size `%s` of `%s` is not known here", item->sizes[i].text,
+                        a->block->name);
     diag_label(diag, item->sizes[i].span, "no input has this size");
     diag_help(diag, "give it by name: %s(..., %s=...)", a->block->name, item->sizes[i].text);
     return false;
   }
   for (uint32_t i = 0; i < item->input_count; i++) {
-    Local local = {.name = item->inputs[i].name.text,
-                   .span = item->inputs[i].name.span,
-                   .is_value = true,
-                   .value = a->values[i]};
+    Local local = {
+        .name = item->inputs[i].name.text, .span = item->inputs[i].name.span, .is_value = true, .value = a->values[i]};
     vec_push(sem->arena, &a->frame->locals, local);
   }
   return usable;
@@ -279,13 +281,13 @@ static Val check_result(Sem *sem, Frame *frame, const Symbol *block) {
   if (result.kind == VAL_ERROR) return result;
   if (result.kind != VAL_TENSOR) {
     report(sem, "E0306", frame->result_span, "block `%s` must return a tensor, not %s", block->name,
-               result.kind == VAL_TUPLE ? "several" : const_kind_name(result.number.kind));
+           result.kind == VAL_TUPLE ? "several" : const_kind_name(result.number.kind));
     return val_error();
   }
   const char *what = arena_printf(sem->arena, "the result of `%s`", block->name);
   for (int pass = 0; pass < 2; pass++)
-    if (block->item->result && !match_type(sem, frame, block->item->result, result.value, frame->result_span, what,
-                                           "E0306", pass == 0))
+    if (block->item->result &&
+        !match_type(sem, frame, block->item->result, result.value, frame->result_span, what, "E0306", pass == 0))
       return val_error();
   return result;
 }
@@ -293,7 +295,11 @@ static Val check_result(Sem *sem, Frame *frame, const Symbol *block) {
 Val call_block(Sem *sem, Frame *caller, Symbol *block, const Expr *expr, uint32_t count, Expr *const *args,
                const Name *arg_names) {
   const Item *item = block->item;
-  Frame frame = {.unit = block->unit, .symbol = block, .caller = caller, .call = expr->span, .depth = caller->depth + 1,
+  Frame frame = {.unit = block->unit,
+                 .symbol = block,
+                 .caller = caller,
+                 .call = expr->span,
+                 .depth = caller->depth + 1,
                  .loop_depth = sem->loop_depth};
   if (is_recursive(sem, caller, block, expr)) return val_error();
   if (frame.depth > MAX_CALL_DEPTH) {

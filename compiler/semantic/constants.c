@@ -6,20 +6,19 @@
 
 #include "semantic/internal.h"
 
-enum { MAX_CONST_DEPTH = 500 };
+enum { MAX_CONST_DEPTH = 4000 };
 
 static const Const error_const = {.kind = CONST_ERROR};
 
 static Const overflow(Sem *sem, const Expr *expr) {
-  Diag *diag = report(sem, "E0213", expr->span, "`%s` does not fit in 64 bits",
-                          source_text(sem, expr->span, 60));
+  Diag *diag = report(sem, "E0213", expr->span, "`%s` does not fit in 64 bits", source_text(sem, expr->span, 60));
   diag_note(diag, "integers are 64 bits wide: at most %" PRId64, INT64_MAX);
   return error_const;
 }
 
 static Const wrong_operand(Sem *sem, const Expr *expr, const char *what, Const a) {
-  report(sem, "E0214", expr->span, "%s needs numbers, and `%s` is %s", what,
-             source_text(sem, expr->span, 60), const_kind_name(a.kind));
+  report(sem, "E0214", expr->span, "%s needs numbers, and `%s` is %s", what, source_text(sem, expr->span, 60),
+         const_kind_name(a.kind));
   return error_const;
 }
 
@@ -33,8 +32,8 @@ Const const_unary(Sem *sem, const Expr *expr, Const a) {
   if (a.kind == CONST_ERROR) return a;
   if (expr->op == '!') {
     if (a.kind == CONST_BOOL) return const_bool(!a.integer);
-    report(sem, "E0214", expr->span, "`!` needs a boolean, and `%s` is %s",
-               source_text(sem, expr->args[0]->span, 60), const_kind_name(a.kind));
+    report(sem, "E0214", expr->span, "`!` needs a boolean, and `%s` is %s", source_text(sem, expr->args[0]->span, 60),
+           const_kind_name(a.kind));
     return error_const;
   }
   if (a.kind == CONST_REAL) return const_real(-a.real);
@@ -44,12 +43,18 @@ Const const_unary(Sem *sem, const Expr *expr, Const a) {
 
 static Const compare(int op, int order) {
   switch (op) {
-    case EXPR_OP_EQ: return const_bool(order == 0);
-    case EXPR_OP_NE: return const_bool(order != 0);
-    case EXPR_OP_LE: return const_bool(order <= 0);
-    case EXPR_OP_GE: return const_bool(order >= 0);
-    case EXPR_OP_LT: return const_bool(order < 0);
-    default: return const_bool(order > 0);
+  case EXPR_OP_EQ:
+    return const_bool(order == 0);
+  case EXPR_OP_NE:
+    return const_bool(order != 0);
+  case EXPR_OP_LE:
+    return const_bool(order <= 0);
+  case EXPR_OP_GE:
+    return const_bool(order >= 0);
+  case EXPR_OP_LT:
+    return const_bool(order < 0);
+  default:
+    return const_bool(order > 0);
   }
 }
 
@@ -68,7 +73,7 @@ static Const divide(Sem *sem, const Expr *expr, Const a, Const b) {
 static Const remainder_of(Sem *sem, const Expr *expr, Const a, Const b) {
   if (a.kind != CONST_INT || b.kind != CONST_INT || b.integer <= 0) {
     report(sem, "E0214", expr->span, "`%%` needs integers and a positive divisor in `%s`",
-               source_text(sem, expr->span, 60));
+           source_text(sem, expr->span, 60));
     return error_const;
   }
   int64_t rest = a.integer % b.integer;
@@ -82,9 +87,8 @@ Const const_binary(Sem *sem, const Expr *expr, Const a, Const b) {
     if (a.kind == CONST_BOOL && b.kind == CONST_BOOL)
       return const_bool(op == EXPR_OP_AND ? a.integer && b.integer : a.integer || b.integer);
     const Expr *wrong = expr->args[a.kind == CONST_BOOL];
-    report(sem, "E0214", wrong->span, "`%s` needs booleans, and `%s` is %s",
-               op == EXPR_OP_AND ? "&&" : "||", source_text(sem, wrong->span, 60),
-               const_kind_name(a.kind == CONST_BOOL ? b.kind : a.kind));
+    report(sem, "E0214", wrong->span, "`%s` needs booleans, and `%s` is %s", op == EXPR_OP_AND ? "&&" : "||",
+           source_text(sem, wrong->span, 60), const_kind_name(a.kind == CONST_BOOL ? b.kind : a.kind));
     return error_const;
   }
   if ((op == EXPR_OP_EQ || op == EXPR_OP_NE) && a.kind == b.kind && !const_is_number(a))
@@ -95,23 +99,25 @@ Const const_binary(Sem *sem, const Expr *expr, Const a, Const b) {
   double x = const_number(a), y = const_number(b);
   int64_t result;
   switch (op) {
-    case '+':
-      if (!integers) return checked_real(sem, expr, x + y);
-      return __builtin_add_overflow(a.integer, b.integer, &result) ? overflow(sem, expr) : const_int(result);
-    case '-':
-      if (!integers) return checked_real(sem, expr, x - y);
-      return __builtin_sub_overflow(a.integer, b.integer, &result) ? overflow(sem, expr) : const_int(result);
-    case '*':
-      if (!integers) return checked_real(sem, expr, x * y);
-      return __builtin_mul_overflow(a.integer, b.integer, &result) ? overflow(sem, expr) : const_int(result);
-    case '/': return divide(sem, expr, a, b);
-    case '%': return remainder_of(sem, expr, a, b);
-    case '@':
-      report(sem, "E0214", expr->span, "`@` contracts tensors, and both sides are numbers");
-      return error_const;
-    default:
-      if (integers) return compare(op, (a.integer > b.integer) - (a.integer < b.integer));
-      return compare(op, (x > y) - (x < y));
+  case '+':
+    if (!integers) return checked_real(sem, expr, x + y);
+    return __builtin_add_overflow(a.integer, b.integer, &result) ? overflow(sem, expr) : const_int(result);
+  case '-':
+    if (!integers) return checked_real(sem, expr, x - y);
+    return __builtin_sub_overflow(a.integer, b.integer, &result) ? overflow(sem, expr) : const_int(result);
+  case '*':
+    if (!integers) return checked_real(sem, expr, x * y);
+    return __builtin_mul_overflow(a.integer, b.integer, &result) ? overflow(sem, expr) : const_int(result);
+  case '/':
+    return divide(sem, expr, a, b);
+  case '%':
+    return remainder_of(sem, expr, a, b);
+  case '@':
+    report(sem, "E0214", expr->span, "`@` contracts tensors, and both sides are numbers");
+    return error_const;
+  default:
+    if (integers) return compare(op, (a.integer > b.integer) - (a.integer < b.integer));
+    return compare(op, (x > y) - (x < y));
   }
 }
 
@@ -119,8 +125,8 @@ typedef struct ConstFunction {
   const char *name;
   unsigned least, most;
 } ConstFunction;
-static const ConstFunction functions[] = {{"sqrt", 1, 1},    {"exp", 1, 1},  {"log", 1, 1},  {"log2", 1, 1},
-                                          {"floor", 1, 1},   {"min", 2, 64}, {"max", 2, 64}, {"roundup", 2, 2}};
+static const ConstFunction functions[] = {{"sqrt", 1, 1},  {"exp", 1, 1},  {"log", 1, 1},  {"log2", 1, 1},
+                                          {"floor", 1, 1}, {"min", 2, 64}, {"max", 2, 64}, {"roundup", 2, 2}};
 
 static const ConstFunction *const_function(const char *name) {
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++)
@@ -128,12 +134,14 @@ static const ConstFunction *const_function(const char *name) {
   return NULL;
 }
 
-bool is_const_function(const char *name) { return const_function(name) != NULL; }
+bool is_const_function(const char *name) {
+  return const_function(name) != NULL;
+}
 
 static Const round_up(Sem *sem, const Expr *expr, Const a, Const b) {
   if (a.kind != CONST_INT || b.kind != CONST_INT || a.integer < 0 || b.integer <= 0) {
     report(sem, "E0214", expr->span, "`roundup` needs an integer and a positive integer in `%s`",
-               source_text(sem, expr->span, 60));
+           source_text(sem, expr->span, 60));
     return error_const;
   }
   int64_t rest = a.integer % b.integer, result;
@@ -158,14 +166,14 @@ Const const_call(Sem *sem, const Expr *expr, const char *name, const Const *args
     if (args[i].kind == CONST_ERROR) return error_const;
   if (count < function->least || count > function->most) {
     report(sem, "E0215", expr->span, "`%s` takes %s%u argument%s, and %u %s given", name,
-               function->most > function->least ? "at least " : "", function->least, function->least == 1 ? "" : "s",
-               count, count == 1 ? "is" : "are");
+           function->most > function->least ? "at least " : "", function->least, function->least == 1 ? "" : "s", count,
+           count == 1 ? "is" : "are");
     return error_const;
   }
   for (uint32_t i = 0; i < count; i++)
     if (!const_is_number(args[i])) {
       report(sem, "E0214", expr->span, "`%s` needs numbers, and argument %u is %s", name, i + 1,
-                 const_kind_name(args[i].kind));
+             const_kind_name(args[i].kind));
       return error_const;
     }
   if (!strcmp(name, "roundup")) return round_up(sem, expr, args[0], args[1]);
@@ -220,8 +228,8 @@ Const symbol_const(Sem *sem, Symbol *symbol) {
   /* a dim is an axis too */
   if (value.kind != CONST_ERROR && (value.kind != CONST_INT || value.integer < 0)) {
     Diag *diag = report(sem, "E0222", symbol->value->span, "the size of dim `%s` is %s", symbol->name,
-                            value.kind == CONST_BOOL || value.kind == CONST_TEXT ? const_kind_name(value.kind)
-                                                                                   : const_value_text(sem, value));
+                        value.kind == CONST_BOOL || value.kind == CONST_TEXT ? const_kind_name(value.kind)
+                                                                             : const_value_text(sem, value));
     diag_note(diag, "a size is a whole number, not negative");
     value = symbol->constant = error_const;
   }
@@ -232,8 +240,8 @@ Const symbol_const(Sem *sem, Symbol *symbol) {
   Axis axis = {.name = symbol->name, .size = value.integer, .span = symbol->span};
   if (symbol->value->kind != EXPR_INT) {
     const char *symbolic = expr_text(sem, symbol->unit, NULL, symbol->value, false);
-    axis.derivation = arena_printf(sem->arena, "%s = %s", symbolic,
-                                   expr_text(sem, symbol->unit, NULL, symbol->value, true));
+    axis.derivation =
+        arena_printf(sem->arena, "%s = %s", symbolic, expr_text(sem, symbol->unit, NULL, symbol->value, true));
   }
   vec_push(sem->arena, &sem->graph->axes, axis);
   symbol->axis = sem->graph->axes.count - 1;
@@ -272,12 +280,14 @@ static Const eval_name(Sem *sem, Unit *unit, Frame *frame, const Expr *expr) {
   Local *local = find_local(frame, expr->name.text);
   Symbol *symbol = local ? NULL : find_symbol(sem, unit, expr->name.text);
   if (local) {
-    Diag *diag = report(sem, "E0223", expr->span,
-                            "`%s` is a tensor, and a value known at compile time is needed here", expr->name.text);
+    Diag *diag = report(sem, "E0223", expr->span, "`%s` is a tensor, and a value known at compile time is needed here",
+                        expr->name.text);
     diag_label(diag, local->span, "`%s` is computed by the program", expr->name.text);
   } else if (symbol) {
     report(sem, "E0223", expr->span, "`%s` is a %s, and a value is needed here", expr->name.text,
-               symbol->kind == SYMBOL_BLOCK ? "block" : symbol->kind == SYMBOL_MODEL ? "model" : "module");
+           symbol->kind == SYMBOL_BLOCK   ? "block"
+           : symbol->kind == SYMBOL_MODEL ? "model"
+                                          : "module");
   } else {
     report_unknown_name(sem, unit, frame, &expr->name);
   }
@@ -286,8 +296,7 @@ static Const eval_name(Sem *sem, Unit *unit, Frame *frame, const Expr *expr) {
 
 static Const eval_call(Sem *sem, Unit *unit, Frame *frame, const Expr *expr) {
   if (!is_const_function(expr->name.text)) {
-    Diag *diag = report(sem, "E0223", expr->span, "`%s` is not computed at compile time",
-                            expr->name.text);
+    Diag *diag = report(sem, "E0223", expr->span, "`%s` is not computed at compile time", expr->name.text);
     diag_note(diag, "constants may use sqrt, exp, log, log2, floor, min, max and roundup");
     return error_const;
   }
@@ -298,23 +307,30 @@ static Const eval_call(Sem *sem, Unit *unit, Frame *frame, const Expr *expr) {
 
 static Const eval_inner(Sem *sem, Unit *unit, Frame *frame, const Expr *expr) {
   switch (expr->kind) {
-    case EXPR_INT: return const_int(expr->integer);
-    case EXPR_REAL: return checked_real(sem, expr, expr->real);
-    case EXPR_STRING: return const_text(expr->string);
-    case EXPR_NAME: return eval_name(sem, unit, frame, expr);
-    case EXPR_UNARY: return const_unary(sem, expr, const_eval(sem, unit, frame, expr->args[0]));
-    case EXPR_BINARY: {
-      Const a = const_eval(sem, unit, frame, expr->args[0]), b = const_eval(sem, unit, frame, expr->args[1]);
-      return const_binary(sem, expr, a, b);
-    }
-    case EXPR_CALL: return eval_call(sem, unit, frame, expr);
-    case EXPR_ERROR: return error_const;
-    case EXPR_PIPE:
-    case EXPR_TUPLE:
-    case EXPR_STAR: break;
+  case EXPR_INT:
+    return const_int(expr->integer);
+  case EXPR_REAL:
+    return checked_real(sem, expr, expr->real);
+  case EXPR_STRING:
+    return const_text(expr->string);
+  case EXPR_NAME:
+    return eval_name(sem, unit, frame, expr);
+  case EXPR_UNARY:
+    return const_unary(sem, expr, const_eval(sem, unit, frame, expr->args[0]));
+  case EXPR_BINARY: {
+    Const a = const_eval(sem, unit, frame, expr->args[0]), b = const_eval(sem, unit, frame, expr->args[1]);
+    return const_binary(sem, expr, a, b);
   }
-  report(sem, "E0223", expr->span, "`%s` is not a value known at compile time",
-             source_text(sem, expr->span, 60));
+  case EXPR_CALL:
+    return eval_call(sem, unit, frame, expr);
+  case EXPR_ERROR:
+    return error_const;
+  case EXPR_PIPE:
+  case EXPR_TUPLE:
+  case EXPR_STAR:
+    break;
+  }
+  report(sem, "E0223", expr->span, "`%s` is not a value known at compile time", source_text(sem, expr->span, 60));
   return error_const;
 }
 
@@ -335,7 +351,7 @@ bool eval_integer(Sem *sem, Unit *unit, Frame *frame, const Expr *expr, const ch
   *result = value.integer;
   if (value.kind == CONST_INT || value.kind == CONST_ERROR) return value.kind == CONST_INT;
   Diag *diag = report(sem, "E0214", expr->span, "%s must be a whole number, not %s", what,
-                          value.kind == CONST_REAL ? const_value_text(sem, value) : const_kind_name(value.kind));
+                      value.kind == CONST_REAL ? const_value_text(sem, value) : const_kind_name(value.kind));
   if (expr->kind != EXPR_REAL && value.kind == CONST_REAL)
     diag_note(diag, "%s = %s = %s", expr_text(sem, unit, frame, expr, false), expr_text(sem, unit, frame, expr, true),
               const_value_text(sem, value));

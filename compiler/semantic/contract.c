@@ -33,7 +33,8 @@ static void contract_help(Sem *sem, Frame *frame, Diag *diag, Id left, Id right,
     const Local *local = &frame->locals.at[i];
     if (local->is_size || local->value.kind != VAL_TENSOR || local->value.value == right) continue;
     const Value *candidate = value_at(sem, local->value.value);
-    if (candidate->kind == VALUE_PARAM && candidate->rank >= 2 && match_length(sem, a, candidate, 1, &by_name) && by_name)
+    if (candidate->kind == VALUE_PARAM && candidate->rank >= 2 && match_length(sem, a, candidate, 1, &by_name) &&
+        by_name)
       other = local->name;
   }
   for (uint32_t i = frame->seen.count; i-- > 0 && !source;) {
@@ -84,11 +85,11 @@ static bool real_tensor(Sem *sem, const Expr *expr, const Expr *part, Val v) {
   if (v.kind == VAL_ERROR) return false;
   if (v.kind == VAL_TENSOR && value_at(sem, v.value)->dtype == DT_REAL) return true;
   report(sem, v.kind == VAL_TENSOR ? "E0309" : "E0308", part->span,
-             "`%s` contracts tensors of real numbers, and `%s` is %s", expr->kind == EXPR_BINARY ? "@" : "einsum",
-             source_text(sem, part->span, 40),
-             v.kind == VAL_TENSOR  ? shape_text(sem, v.value)
-             : v.kind == VAL_TUPLE ? "several tensors"
-                                   : const_kind_name(v.number.kind));
+         "`%s` contracts tensors of real numbers, and `%s` is %s", expr->kind == EXPR_BINARY ? "@" : "einsum",
+         source_text(sem, part->span, 40),
+         v.kind == VAL_TENSOR  ? shape_text(sem, v.value)
+         : v.kind == VAL_TUPLE ? "several tensors"
+                               : const_kind_name(v.number.kind));
   return false;
 }
 
@@ -107,9 +108,8 @@ Val contract_at(Sem *sem, Frame *frame, const Expr *expr, Val left, Val right) {
   }
   if (!length) return cannot_contract(sem, frame, expr, left.value, right.value);
   if (shorter && !by_name) {
-    Diag *diag = report(sem, "E0302", expr->op_span,
-                            "`@` is ambiguous: the last %u axes match, and the last %s too", length,
-                            shorter == 1 ? "one" : arena_printf(sem->arena, "%u", shorter));
+    Diag *diag = report(sem, "E0302", expr->op_span, "`@` is ambiguous: the last %u axes match, and the last %s too",
+                        length, shorter == 1 ? "one" : arena_printf(sem->arena, "%u", shorter));
     diag_label(diag, expr->args[0]->span, "%s", shape_text(sem, left.value));
     diag_label(diag, expr->args[1]->span, "%s", shape_text(sem, right.value));
     diag_note(diag, "a plain size matches every axis of that size");
@@ -198,8 +198,8 @@ static bool parse_einsum(Einsum *e, const char *text) {
       while (isalnum((unsigned char)*text) || *text == '_') text++;
       if (!add_word(e, &e->part[result ? 2 : at], begin, (size_t)(text - begin))) return false;
     } else {
-      return einsum_error(e, arena_printf(e->sem->arena, "`%c` is no label",
-                                          isprint((unsigned char)*text) ? *text : '?'));
+      return einsum_error(e,
+                          arena_printf(e->sem->arena, "`%c` is no label", isprint((unsigned char)*text) ? *text : '?'));
     }
   }
   e->operands = at + 1;
@@ -212,7 +212,7 @@ static bool bind_operand(Einsum *e, unsigned which, Id value, const Expr *expr) 
   const Part *part = &e->part[which];
   if (part->count != v->rank) {
     report(e->sem, "E0310", expr->span, "einsum: %u label%s for %s, which has %u ax%s", part->count,
-               part->count == 1 ? "" : "s", shape_text(e->sem, value), v->rank, v->rank == 1 ? "is" : "es");
+           part->count == 1 ? "" : "s", shape_text(e->sem, value), v->rank, v->rank == 1 ? "is" : "es");
     return false;
   }
   for (unsigned i = 0; i < part->count; i++) {
@@ -222,9 +222,8 @@ static bool bind_operand(Einsum *e, unsigned which, Id value, const Expr *expr) 
     } else if (same_axis(e->sem, e->axis[w], v->axes[i])) {
       e->axis[w] = better_axis(e->sem, e->axis[w], v->axes[i]);
     } else {
-      Diag *diag = report(e->sem, "E0310", e->spec->span, "einsum: label `%.*s` is %s and %s",
-                              (int)e->lengths[w], e->words[w], axis_text(e->sem, e->axis[w]),
-                              axis_text(e->sem, v->axes[i]));
+      Diag *diag = report(e->sem, "E0310", e->spec->span, "einsum: label `%.*s` is %s and %s", (int)e->lengths[w],
+                          e->words[w], axis_text(e->sem, e->axis[w]), axis_text(e->sem, v->axes[i]));
       Id both[2] = {e->axis[w], v->axes[i]};
       axis_notes(e->sem, diag, 2, both);
       mismatch_help(e->sem, diag, both[0], both[1]);
@@ -245,7 +244,8 @@ static bool reduce_operand(Einsum *e, const Expr *expr, unsigned which, Id *valu
   Part *part = &e->part[which];
   unsigned mask = 0, kept = 0;
   for (unsigned i = 0; i < part->count; i++) {
-    bool elsewhere = part_has(&e->part[2], part->word[i]) || (e->operands == 2 && part_has(&e->part[!which], part->word[i]));
+    bool elsewhere =
+        part_has(&e->part[2], part->word[i]) || (e->operands == 2 && part_has(&e->part[!which], part->word[i]));
     if (!elsewhere)
       mask |= 1u << i;
     else
@@ -290,7 +290,6 @@ Val einsum(Sem *sem, const Expr *expr, const Expr *spec, const char *text, Val a
   Val result = emit(sem, OP_CONTRACT, expr->span, inputs, 2, e.part[2].count, axes);
   if (result.kind == VAL_ERROR) return result;
   for (unsigned p = 0; p < 3; p++)
-    for (unsigned i = 0; i < e.part[p].count; i++)
-      op_of(sem, result)->label[p][i] = (uint8_t)('a' + e.part[p].word[i]);
+    for (unsigned i = 0; i < e.part[p].count; i++) op_of(sem, result)->label[p][i] = (uint8_t)('a' + e.part[p].word[i]);
   return result;
 }

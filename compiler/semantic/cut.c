@@ -54,8 +54,7 @@ static bool draft_is_live(const Cut *cut, Id draft) {
 static void join_for(Cut *cut, const Value *v, Id user, Span span) {
   for (Id d = v->segment; d <= user; d++) {
     if (!cut->sem->drafts.at[d].loop || !draft_is_live(cut, d)) continue;
-    Diag *diag = report(cut->sem, "E0318", span, "`%s`, a sum over the batch, cannot pass a loop",
-                            v->name);
+    Diag *diag = report(cut->sem, "E0318", span, "`%s`, a sum over the batch, cannot pass a loop", v->name);
     diag_label(diag, v->span, "computed here");
     diag_help(diag, "compute it after the loop");
     return;
@@ -81,10 +80,10 @@ static void join_batch_sums(Cut *cut) {
 
 static bool is_keyword(const char *name) {
   static const char *const keywords[] = {
-      "auto",     "break",  "case",     "char",   "const",    "continue", "default",  "do",     "double", "else",
-      "enum",     "extern", "float",    "for",    "goto",     "if",       "inline",   "int",    "long",   "main",
-      "register", "return", "restrict", "short",  "signed",   "sizeof",   "static",   "struct", "switch", "typedef",
-      "union",    "while",  "unsigned", "void",   "volatile", "bool",     "true",     "false",  "asm",    "typeof"};
+      "auto",     "break",  "case",     "char",  "const",    "continue", "default", "do",     "double", "else",
+      "enum",     "extern", "float",    "for",   "goto",     "if",       "inline",  "int",    "long",   "main",
+      "register", "return", "restrict", "short", "signed",   "sizeof",   "static",  "struct", "switch", "typedef",
+      "union",    "while",  "unsigned", "void",  "volatile", "bool",     "true",    "false",  "asm",    "typeof"};
   for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++)
     if (!strcmp(keywords[i], name)) return true;
   return false;
@@ -108,8 +107,8 @@ static const char *segment_name(const Graph *graph, const char *base) {
 static bool room_for_wire(Cut *cut, uint32_t count, const Segment *segment) {
   if (count < MAX_WIRES) return true;
   if (!cut->too_many) {
-    Diag *diag = report(cut->sem, "E0922", segment->span, "more than %d values pass the bounds of `%s`",
-                            MAX_WIRES, segment->name);
+    Diag *diag = report(cut->sem, "E0922", segment->span, "more than %d values pass the bounds of `%s`", MAX_WIRES,
+                        segment->name);
     diag_note(diag, "they are sent from stage to stage; this version sends at most %d", MAX_WIRES);
   }
   cut->too_many = true;
@@ -132,7 +131,8 @@ static Id new_wire(Cut *cut, Id from, Id value, const char *name) {
 static Id wire_of(Cut *cut, Id draft_value) {
   if (cut->wire[draft_value] == NO_ID) {
     Id value = cut->own[draft_value];
-    cut->wire[draft_value] = new_wire(cut, cut->graph->values.at[value].segment, value, cut->graph->values.at[value].name);
+    cut->wire[draft_value] =
+        new_wire(cut, cut->graph->values.at[value].segment, value, cut->graph->values.at[value].name);
   }
   return cut->wire[draft_value];
 }
@@ -162,7 +162,11 @@ static Id wire_in(Cut *cut, Id segment, Id wire, uint32_t carried, const char *n
     s = &graph->segments.at[segment];
     break;
   }
-  Value value = {.kind = VALUE_WIRE, .name = name, .span = span, .rank = graph->wires.at[wire].rank, .source = wire,
+  Value value = {.kind = VALUE_WIRE,
+                 .name = name,
+                 .span = span,
+                 .rank = graph->wires.at[wire].rank,
+                 .source = wire,
                  .segment = segment};
   memcpy(value.axes, graph->wires.at[wire].axes, sizeof value.axes);
   vec_push(graph->arena, &graph->values, value);
@@ -193,18 +197,24 @@ static Id use(Cut *cut, Id segment, Id id) {
   if (cut->seen_in[id] == segment) return cut->seen_as[id];
   Id result = NO_ID;
   switch (v->kind) {
-    case VALUE_OP: result = wire_in(cut, segment, wire_of(cut, id), NO_ID, v->name, v->span); break;
-    case VALUE_WIRE: result = use_carry(cut, segment, v); break;
-    case VALUE_CONST: result = graph_const(graph, v->number); break;
-    default: { /* inputs and parameters: each segment has its own value of them */
-      Value copy = *v;
-      copy.segment = segment;
-      vec_push(graph->arena, &graph->values, copy);
-      result = graph->values.count - 1;
-      Param *param = v->kind == VALUE_PARAM ? &graph->params.at[v->source] : NULL;
-      if (param && (!param->users.count || param->users.at[param->users.count - 1] != segment))
-        vec_push(graph->arena, &param->users, segment);
-    }
+  case VALUE_OP:
+    result = wire_in(cut, segment, wire_of(cut, id), NO_ID, v->name, v->span);
+    break;
+  case VALUE_WIRE:
+    result = use_carry(cut, segment, v);
+    break;
+  case VALUE_CONST:
+    result = graph_const(graph, v->number);
+    break;
+  default: { /* inputs and parameters: each segment has its own value of them */
+    Value copy = *v;
+    copy.segment = segment;
+    vec_push(graph->arena, &graph->values, copy);
+    result = graph->values.count - 1;
+    Param *param = v->kind == VALUE_PARAM ? &graph->params.at[v->source] : NULL;
+    if (param && (!param->users.count || param->users.at[param->users.count - 1] != segment))
+      vec_push(graph->arena, &param->users, segment);
+  }
   }
   cut->seen_in[id] = segment;
   cut->seen_as[id] = result;

@@ -10,24 +10,34 @@ enum { MAX_UNROLLED_OPS = 10000 };
 /* What the user wrote for it. */
 static const char *written(OpKind kind) {
   switch (kind) {
-    case OP_ADD: return "+";
-    case OP_SUB:
-    case OP_NEG: return "-";
-    case OP_MUL: return "*";
-    case OP_DIV: return "/";
-    case OP_CONTRACT: return "@";
-    default: return op_name(kind);
+  case OP_ADD:
+    return "+";
+  case OP_SUB:
+  case OP_NEG:
+    return "-";
+  case OP_MUL:
+    return "*";
+  case OP_DIV:
+    return "/";
+  case OP_CONTRACT:
+    return "@";
+  default:
+    return op_name(kind);
   }
 }
 
-Value *value_at(Sem *sem, Id id) { return &sem->graph->values.at[id]; }
+Value *value_at(Sem *sem, Id id) {
+  return &sem->graph->values.at[id];
+}
 
 static uint8_t *batch_sum_of(Sem *sem, Id value) {
   while (sem->batch_sum.count < sem->graph->values.count) vec_push(sem->arena, &sem->batch_sum, 0);
   return &sem->batch_sum.at[value];
 }
 
-Id draft_const(Sem *sem, double number) { return graph_const(sem->graph, number); }
+Id draft_const(Sem *sem, double number) {
+  return graph_const(sem->graph, number);
+}
 
 static bool has_batch(Sem *sem, Id value) {
   const Value *v = value_at(sem, value);
@@ -51,8 +61,9 @@ static bool batch_rule(Sem *sem, OpKind kind, Span span, const Id *inputs, unsig
     if (!batch_in || batch_out) return true;
     *result = true;
     if (rank == 0) return true;
-    Diag *diag = report(sem, "E0318", span, "`%s` sums over the batch axis %s and leaves %s",
-                            source_text(sem, span, 40), axis_text(sem, sem->batch), axes_text(sem->graph, rank, axes, true));
+    Diag *diag =
+        report(sem, "E0318", span, "`%s` sums over the batch axis %s and leaves %s", source_text(sem, span, 40),
+               axis_text(sem, sem->batch), axes_text(sem->graph, rank, axes, true));
     diag_note(diag, "a micro-batch sees a part of the batch only: a sum over the batch can be a loss or a metric, of "
                     "rank 0, and nothing else");
     return false;
@@ -62,8 +73,7 @@ static bool batch_rule(Sem *sem, OpKind kind, Span span, const Id *inputs, unsig
     plain = value_at(sem, inputs[0])->kind == VALUE_CONST || value_at(sem, inputs[1])->kind == VALUE_CONST;
   if (kind == OP_DIV && sums == 1) plain = value_at(sem, inputs[1])->kind == VALUE_CONST;
   if (plain) return true;
-  Diag *diag = report(sem, "E0318", span, "a sum over the batch cannot be used by `%s`",
-                          written(kind));
+  Diag *diag = report(sem, "E0318", span, "a sum over the batch cannot be used by `%s`", written(kind));
   diag_note(diag, "it is complete only after the last micro-batch: such values can be added to each other, multiplied "
                   "by a number, and be a loss or a metric");
   return false;
@@ -86,8 +96,8 @@ static bool unroll_limit(Sem *sem, Span span) {
 
 Val emit(Sem *sem, OpKind kind, Span span, const Id *inputs, unsigned count, unsigned rank, const Id *axes) {
   if (rank > MAX_RANK) {
-    report(sem, "E0320", span, "the result of `%s` has %u axes; at most %d are possible",
-               written(kind), rank, MAX_RANK);
+    report(sem, "E0320", span, "the result of `%s` has %u axes; at most %d are possible", written(kind), rank,
+           MAX_RANK);
     return val_error();
   }
   bool sum = false;
@@ -102,7 +112,9 @@ Val emit(Sem *sem, OpKind kind, Span span, const Id *inputs, unsigned count, uns
   return val_tensor(value);
 }
 
-Op *op_of(Sem *sem, Val result) { return &sem->graph->ops.at[value_at(sem, result.value)->source]; }
+Op *op_of(Sem *sem, Val result) {
+  return &sem->graph->ops.at[value_at(sem, result.value)->source];
+}
 
 void emit_more(Sem *sem, Val result, const char *name, unsigned rank, const Id *axes) {
   graph_output(sem->graph, value_at(sem, result.value)->source, sem->current, name, rank, axes);
@@ -148,9 +160,9 @@ static bool place_operand(Sem *sem, OpKind kind, Span at, const Expr *left, Id x
   bool trailing = fits_at(sem, large, small, last), leading = fits_at(sem, large, small, 0);
   *offset = trailing ? last : 0;
   if (trailing && leading && last && small->rank) {
-    Diag *diag = report(sem, "E0304", at, "`%s` is ambiguous: %s fits the first and the last axes of %s",
-                            written(kind), axes_text(sem->graph, small->rank, small->axes, true),
-                            axes_text(sem->graph, large->rank, large->axes, true));
+    Diag *diag = report(sem, "E0304", at, "`%s` is ambiguous: %s fits the first and the last axes of %s", written(kind),
+                        axes_text(sem->graph, small->rank, small->axes, true),
+                        axes_text(sem->graph, large->rank, large->axes, true));
     label_shape(sem, diag, left, x);
     label_shape(sem, diag, right, y);
     diag_help(diag, "name the axes with `dim`, or reshape the smaller side");
@@ -163,8 +175,8 @@ static bool place_operand(Sem *sem, OpKind kind, Span at, const Expr *left, Id x
 
 static bool usable(Sem *sem, OpKind kind, Val v, const Expr *expr) {
   if (v.kind == VAL_TENSOR && value_at(sem, v.value)->dtype == DT_I32) {
-    Diag *diag = report(sem, "E0309", expr->span, "`%s` needs real numbers, and `%s` is %s",
-                            written(kind), source_text(sem, expr->span, 40), shape_text(sem, v.value));
+    Diag *diag = report(sem, "E0309", expr->span, "`%s` needs real numbers, and `%s` is %s", written(kind),
+                        source_text(sem, expr->span, 40), shape_text(sem, v.value));
     diag_note(diag, "integer tensors are for `gather`, and the targets of `xent` and `accuracy`");
     return false;
   }
@@ -173,7 +185,7 @@ static bool usable(Sem *sem, OpKind kind, Val v, const Expr *expr) {
     report(sem, "E0308", expr->span, "`%s` needs one tensor, not %u", written(kind), v.count);
   else if (v.kind == VAL_NUMBER)
     report(sem, "E0308", expr->span, "`%s` needs a tensor or a number, not %s", written(kind),
-               const_kind_name(v.number.kind));
+           const_kind_name(v.number.kind));
   return false;
 }
 

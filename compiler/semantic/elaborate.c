@@ -14,7 +14,9 @@ const char *naming_child(Sem *sem, Naming *naming, const char *name) {
   return naming_child(sem, naming, numbered); /* `linear_2` may be a block too */
 }
 
-bool at_top(const Sem *sem, const Frame *frame) { return !frame->caller && sem->loop_depth == 0; }
+bool at_top(const Sem *sem, const Frame *frame) {
+  return !frame->caller && sem->loop_depth == 0;
+}
 
 void begin_segment(Sem *sem, const char *name, Span span) {
   sem->current = NO_ID;
@@ -29,7 +31,10 @@ void bind_local(Sem *sem, Frame *frame, const Name *name, Val value) {
   if (is_index || (local && local->is_size) ||
       (symbol && (symbol->kind == SYMBOL_CONST || symbol->kind == SYMBOL_DIM))) {
     Diag *diag = report(sem, "E0203", name->span, "`%s` is a %s and cannot be assigned", name->text,
-                            is_index ? "loop index" : local ? "size" : symbol->kind == SYMBOL_DIM ? "dim" : "const");
+                        is_index                     ? "loop index"
+                        : local                      ? "size"
+                        : symbol->kind == SYMBOL_DIM ? "dim"
+                                                     : "const");
     diag_label(diag, local ? local->span : symbol->span, "declared here");
     diag_help(diag, "choose another name");
     return;
@@ -53,7 +58,7 @@ static void exec_assign(Sem *sem, Frame *frame, const Stmt *stmt) {
     if (value.kind == VAL_TUPLE && value.count == 1) value = value.items[0];
     if (value.kind == VAL_TUPLE) {
       Diag *diag = report(sem, "E0308", stmt->value->span, "`%s` gives %u tensors for one name",
-                              source_text(sem, stmt->value->span, 40), value.count);
+                          source_text(sem, stmt->value->span, 40), value.count);
       diag_help(diag, "give each a name: a, b = ...;");
       value = val_error();
     }
@@ -63,8 +68,8 @@ static void exec_assign(Sem *sem, Frame *frame, const Stmt *stmt) {
   bool fits = value.kind == VAL_TUPLE && value.count == stmt->target_count;
   if (!fits && value.kind != VAL_ERROR)
     report(sem, "E0308", stmt->value->span, "`%s` gives %u tensor%s for %u names",
-               source_text(sem, stmt->value->span, 40), value.kind == VAL_TUPLE ? value.count : 1,
-               value.kind == VAL_TUPLE && value.count != 1 ? "s" : "", stmt->target_count);
+           source_text(sem, stmt->value->span, 40), value.kind == VAL_TUPLE ? value.count : 1,
+           value.kind == VAL_TUPLE && value.count != 1 ? "s" : "", stmt->target_count);
   for (uint32_t i = 0; i < stmt->target_count; i++)
     bind_local(sem, frame, &stmt->targets[i], fits ? value.items[i] : val_error());
 }
@@ -75,14 +80,14 @@ static Id rank_zero(Sem *sem, Frame *frame, const Stmt *stmt, const char *what) 
   if (value.kind == VAL_ERROR) return NO_ID;
   if (value.kind != VAL_TENSOR) {
     report(sem, "E0315", stmt->value->span, "%s must be computed from the data, and `%s` is %s", what,
-               source_text(sem, stmt->value->span, 40),
-               value.kind == VAL_TUPLE ? "several tensors" : const_kind_name(value.number.kind));
+           source_text(sem, stmt->value->span, 40),
+           value.kind == VAL_TUPLE ? "several tensors" : const_kind_name(value.number.kind));
     return NO_ID;
   }
   const Value *v = value_at(sem, value.value);
   if (v->rank || v->dtype != DT_REAL) {
     Diag *diag = report(sem, "E0315", stmt->value->span, "%s must be one number, and `%s` is %s", what,
-                            source_text(sem, stmt->value->span, 40), shape_text(sem, value.value));
+                        source_text(sem, stmt->value->span, 40), shape_text(sem, value.value));
     diag_help(diag, "take the mean: mean(%s)", source_text(sem, stmt->value->span, 40));
     return NO_ID;
   }
@@ -123,7 +128,7 @@ static void exec_if(Sem *sem, Frame *frame, const Stmt *stmt) {
   if (condition.kind == CONST_ERROR) return;
   if (condition.kind != CONST_BOOL) {
     report(sem, "E0221", stmt->value->span, "a condition is true or false, and `%s` is %s",
-               source_text(sem, stmt->value->span, 40), const_kind_name(condition.kind));
+           source_text(sem, stmt->value->span, 40), const_kind_name(condition.kind));
     return;
   }
   if (condition.integer)
@@ -179,21 +184,31 @@ static void exec(Sem *sem, Frame *frame, const Stmt *stmt) {
   bool top = at_top(sem, frame);
   if (top && stmt->kind != STMT_PARAM && stmt->kind != STMT_IF) name_segment(sem, frame, stmt);
   switch (stmt->kind) {
-    case STMT_PARAM: declare_params(sem, frame, stmt); break;
-    case STMT_ASSIGN: exec_assign(sem, frame, stmt); break;
-    case STMT_REPEAT: exec_repeat(sem, frame, stmt); break;
-    case STMT_IF: exec_if(sem, frame, stmt); break;
-    case STMT_RETURN: exec_return(sem, frame, stmt, frame->loop_depth); break;
-    case STMT_LOSS:
-    case STMT_METRIC:
-      if (frame->caller || sem->loop_depth)
-        report(sem, "E0219", stmt->span, "`%s` stands in a model, outside of blocks and loops",
-                   stmt->kind == STMT_LOSS ? "loss" : "metric");
-      else if (stmt->kind == STMT_LOSS)
-        exec_loss(sem, frame, stmt);
-      else
-        exec_metric(sem, frame, stmt);
-      break;
+  case STMT_PARAM:
+    declare_params(sem, frame, stmt);
+    break;
+  case STMT_ASSIGN:
+    exec_assign(sem, frame, stmt);
+    break;
+  case STMT_REPEAT:
+    exec_repeat(sem, frame, stmt);
+    break;
+  case STMT_IF:
+    exec_if(sem, frame, stmt);
+    break;
+  case STMT_RETURN:
+    exec_return(sem, frame, stmt, frame->loop_depth);
+    break;
+  case STMT_LOSS:
+  case STMT_METRIC:
+    if (frame->caller || sem->loop_depth)
+      report(sem, "E0219", stmt->span, "`%s` stands in a model, outside of blocks and loops",
+             stmt->kind == STMT_LOSS ? "loss" : "metric");
+    else if (stmt->kind == STMT_LOSS)
+      exec_loss(sem, frame, stmt);
+    else
+      exec_metric(sem, frame, stmt);
+    break;
   }
 }
 
@@ -203,7 +218,9 @@ void exec_list(Sem *sem, Frame *frame, Stmt *const *body, uint32_t count) {
       report(sem, "E0219", body[i]->span, "a statement after `return` is never reached");
       return;
     }
+    if (!go_deeper(sem, body[i]->span)) return;
     exec(sem, frame, body[i]);
+    sem->depth--;
   }
 }
 
@@ -225,16 +242,15 @@ static void declare_input(Sem *sem, Frame *frame, const Input *input) {
   data.span = span_join(input->name.span, type->span);
   bool usable = type_dtype(sem, type, &data.dtype);
   if (type->leading_run || type->dim_count > MAX_RANK || !type->dim_count) {
-    report(sem, "E0317", type->span, "input `%s` of a model needs 1 to %d axes, all of them known",
-               data.name, MAX_RANK);
+    report(sem, "E0317", type->span, "input `%s` of a model needs 1 to %d axes, all of them known", data.name,
+           MAX_RANK);
     usable = false;
   }
   for (uint32_t i = 0; usable && i < type->dim_count; i++) {
     data.axes[i] = axis_of_expr(sem, frame->unit, frame, type->dims[i]);
     if (axis_is_error(sem, data.axes[i])) usable = false;
     if (!usable || sem->graph->axes.at[data.axes[i]].size) continue;
-    report(sem, "E0313", type->span, "input `%s` has no elements: its axis %u is of size 0", data.name,
-               i + 1);
+    report(sem, "E0313", type->span, "input `%s` has no elements: its axis %u is of size 0", data.name, i + 1);
     usable = false;
   }
   data.rank = (uint8_t)(usable ? type->dim_count : 0);
@@ -242,20 +258,21 @@ static void declare_input(Sem *sem, Frame *frame, const Input *input) {
     Id first = data.axes[0];
     const Axis *axis = &sem->graph->axes.at[first];
     if (!axis->name) {
-      Diag *diag = report(sem, "E0317", type->dims[0]->span, "input `%s` starts with %s, not with a dim",
-                              data.name, axis_text(sem, first));
+      Diag *diag = report(sem, "E0317", type->dims[0]->span, "input `%s` starts with %s, not with a dim", data.name,
+                          axis_text(sem, first));
       diag_note(diag, "the first axis of every input is the batch: declare it with `dim batch = ...;`");
       usable = false;
     } else if (sem->batch == NO_ID) {
       sem->batch = sem->graph->batch = first;
     } else if (sem->batch != first) {
       Diag *diag = report(sem, "E0317", type->dims[0]->span, "input `%s` starts with %s, not with the batch %s",
-                              data.name, axis_text(sem, first), axis_text(sem, sem->batch));
+                          data.name, axis_text(sem, first), axis_text(sem, sem->batch));
       diag_note(diag, "all inputs start with the same dim, which micro-batches and replicas cut");
       usable = false;
     }
   }
-  usable = usable && check_tensor(sem, type->span, arena_printf(sem->arena, "input `%s`", data.name), data.rank, data.axes);
+  usable =
+      usable && check_tensor(sem, type->span, arena_printf(sem->arena, "input `%s`", data.name), data.rank, data.axes);
   if (usable) {
     vec_push(sem->arena, &sem->graph->data, data);
     Value value = {.kind = VALUE_DATA,

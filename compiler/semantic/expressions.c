@@ -3,6 +3,8 @@
 
 #include "semantic/internal.h"
 
+enum { MAX_DEPTH = 2000 };
+
 static Val eval_name(Sem *sem, Frame *frame, const Expr *expr) {
   const Local *local = find_local(frame, expr->name.text);
   if (local && !local->is_size) return local->value;
@@ -11,11 +13,16 @@ static Val eval_name(Sem *sem, Frame *frame, const Expr *expr) {
 
 static OpKind kind_of(int op) {
   switch (op) {
-    case '+': return OP_ADD;
-    case '-': return OP_SUB;
-    case '*': return OP_MUL;
-    case '/': return OP_DIV;
-    default: return OP_COUNT;
+  case '+':
+    return OP_ADD;
+  case '-':
+    return OP_SUB;
+  case '*':
+    return OP_MUL;
+  case '/':
+    return OP_DIV;
+  default:
+    return OP_COUNT;
   }
 }
 
@@ -27,7 +34,7 @@ static Val eval_binary(Sem *sem, Frame *frame, const Expr *expr) {
   OpKind kind = kind_of(expr->op);
   if (kind == OP_COUNT) {
     Diag *diag = report(sem, "E0308", expr->op_span, "`%s` works on constants, not on tensors",
-                            source_text(sem, expr->op_span, 8));
+                        source_text(sem, expr->op_span, 8));
     const Expr *tensor = expr->args[a.kind == VAL_NUMBER];
     diag_label(diag, tensor->span, "a tensor");
     return val_error();
@@ -40,8 +47,8 @@ static Val eval_unary(Sem *sem, Frame *frame, const Expr *expr) {
   if (a.kind == VAL_ERROR) return a;
   if (a.kind == VAL_NUMBER) return val_number(const_unary(sem, expr, a.number));
   if (expr->op != '-' || a.kind != VAL_TENSOR || value_at(sem, a.value)->dtype != DT_REAL) {
-    report(sem, a.kind == VAL_TENSOR && expr->op == '-' ? "E0309" : "E0308", expr->span,
-               "`%c` does not work on `%s`", expr->op, source_text(sem, expr->args[0]->span, 40));
+    report(sem, a.kind == VAL_TENSOR && expr->op == '-' ? "E0309" : "E0308", expr->span, "`%c` does not work on `%s`",
+           expr->op, source_text(sem, expr->args[0]->span, 40));
     return val_error();
   }
   Id axes[MAX_RANK];
@@ -56,11 +63,11 @@ static Val unknown_call(Sem *sem, Frame *frame, const Expr *expr) {
   if (local || symbol) {
     Diag *diag = report(sem, "E0204", expr->name.span, "`%s` cannot be called", name);
     diag_label(diag, local ? local->span : symbol->span, "`%s` is a %s", name,
-               local                              ? "value"
-               : symbol->kind == SYMBOL_DIM       ? "dim"
-               : symbol->kind == SYMBOL_CONST     ? "const"
-               : symbol->kind == SYMBOL_MODEL     ? "model"
-                                                  : "module");
+               local                          ? "value"
+               : symbol->kind == SYMBOL_DIM   ? "dim"
+               : symbol->kind == SYMBOL_CONST ? "const"
+               : symbol->kind == SYMBOL_MODEL ? "model"
+                                              : "module");
     return val_error();
   }
   const char *dot = strchr(name, '.');
@@ -130,21 +137,39 @@ static Val eval_tuple(Sem *sem, Frame *frame, const Expr *expr) {
   return tuple;
 }
 
-Val eval(Sem *sem, Frame *frame, const Expr *expr) {
-  Val result;
-  if (!expr) return val_error(); /* a syntax error, reported */
-  switch (expr->kind) {
-    case EXPR_NAME: result = eval_name(sem, frame, expr); break;
-    case EXPR_UNARY: result = eval_unary(sem, frame, expr); break;
-    case EXPR_BINARY: result = eval_binary(sem, frame, expr); break;
-    case EXPR_PIPE:
-      if (expr->args[1]->kind != EXPR_CALL) return val_error(); /* reported by the parser */
-      result = eval_call(sem, frame, expr->args[1], expr->args[0]);
-      break;
-    case EXPR_CALL: result = eval_call(sem, frame, expr, NULL); break;
-    case EXPR_TUPLE: result = eval_tuple(sem, frame, expr); break;
-    default: result = val_number(const_eval(sem, frame->unit, frame, expr)); break;
+bool go_deeper(Sem *sem, Span span) {
+  if (sem->depth < MAX_DEPTH) {
+    sem->depth++;
+    return true;
   }
+  report(sem, "E0110", span, "expressions, statements and calls are nested more than %d deep", MAX_DEPTH);
+  return false;
+}
+
+static Val eval_inner(Sem *sem, Frame *frame, const Expr *expr) {
+  switch (expr->kind) {
+  case EXPR_NAME:
+    return eval_name(sem, frame, expr);
+  case EXPR_UNARY:
+    return eval_unary(sem, frame, expr);
+  case EXPR_BINARY:
+    return eval_binary(sem, frame, expr);
+  case EXPR_PIPE:
+    if (expr->args[1]->kind != EXPR_CALL) return val_error(); /* reported by the parser */
+    return eval_call(sem, frame, expr->args[1], expr->args[0]);
+  case EXPR_CALL:
+    return eval_call(sem, frame, expr, NULL);
+  case EXPR_TUPLE:
+    return eval_tuple(sem, frame, expr);
+  default:
+    return val_number(const_eval(sem, frame->unit, frame, expr));
+  }
+}
+
+Val eval(Sem *sem, Frame *frame, const Expr *expr) {
+  if (!expr || !go_deeper(sem, expr->span)) return val_error(); /* NULL: a syntax error, reported */
+  Val result = eval_inner(sem, frame, expr);
+  sem->depth--;
   if (result.kind == VAL_TENSOR) vec_push(sem->arena, &frame->seen, (Seen){expr, result.value});
   return result;
 }

@@ -118,7 +118,8 @@ static Unit *import_file(Loader *loader, const Unit *from, const Item *item) {
     Diag *diag = report(sem, "E0210", item->path_span, "there is no file `%s` to import", item->path);
     Text places = {.arena = sem->arena};
     text_printf(&places, "searched in %s", from->directory[0] ? from->directory : ".");
-    for (uint32_t i = 0; i < sem->input->import_dir_count; i++) text_printf(&places, ", %s", sem->input->import_dirs[i]);
+    for (uint32_t i = 0; i < sem->input->import_dir_count; i++)
+      text_printf(&places, ", %s", sem->input->import_dirs[i]);
     diag_note(diag, "%s", places.at);
     return NULL;
   }
@@ -175,24 +176,26 @@ static void load_items(Loader *loader, Unit *unit) {
   for (uint32_t i = 0; i < unit->module->item_count; i++) {
     const Item *item = unit->module->items[i];
     switch (item->kind) {
-      case ITEM_IMPORT: {
-        Symbol *symbol = new_symbol(sem, unit, SYMBOL_IMPORT, item, &item->name);
-        symbol->import = import_file(loader, unit, item);
-        add_symbol(sem, unit, symbol);
-        break;
-      }
-      case ITEM_CONST:
-      case ITEM_DIM: load_bindings(loader, unit, item); break;
-      case ITEM_BLOCK:
-      case ITEM_MODEL:
-        check_signature(sem, item);
-        add_symbol(sem, unit, new_symbol(sem, unit, item->kind == ITEM_BLOCK ? SYMBOL_BLOCK : SYMBOL_MODEL, item, &item->name));
-        break;
-      case ITEM_SECTION:
-        if (unit != sem->root)
-          report(sem, "E0205", item->name.span, "section `%s` stands in an imported file",
-                     item->name.text);
-        break;
+    case ITEM_IMPORT: {
+      Symbol *symbol = new_symbol(sem, unit, SYMBOL_IMPORT, item, &item->name);
+      symbol->import = import_file(loader, unit, item);
+      add_symbol(sem, unit, symbol);
+      break;
+    }
+    case ITEM_CONST:
+    case ITEM_DIM:
+      load_bindings(loader, unit, item);
+      break;
+    case ITEM_BLOCK:
+    case ITEM_MODEL:
+      check_signature(sem, item);
+      add_symbol(sem, unit,
+                 new_symbol(sem, unit, item->kind == ITEM_BLOCK ? SYMBOL_BLOCK : SYMBOL_MODEL, item, &item->name));
+      break;
+    case ITEM_SECTION:
+      if (unit != sem->root)
+        report(sem, "E0205", item->name.span, "section `%s` stands in an imported file", item->name.text);
+      break;
     }
   }
   loader->chain.count--;

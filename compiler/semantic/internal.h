@@ -33,12 +33,24 @@ typedef struct Const {
   double real;     /* REAL */
   const char *text;
 } Const;
-static inline Const const_int(int64_t value) { return (Const){.kind = CONST_INT, .integer = value}; }
-static inline Const const_real(double value) { return (Const){.kind = CONST_REAL, .real = value}; }
-static inline Const const_bool(bool value) { return (Const){.kind = CONST_BOOL, .integer = value}; }
-static inline Const const_text(const char *text) { return (Const){.kind = CONST_TEXT, .text = text}; }
-static inline bool const_is_number(Const c) { return c.kind == CONST_INT || c.kind == CONST_REAL; }
-static inline double const_number(Const c) { return c.kind == CONST_INT ? (double)c.integer : c.real; }
+static inline Const const_int(int64_t value) {
+  return (Const){.kind = CONST_INT, .integer = value};
+}
+static inline Const const_real(double value) {
+  return (Const){.kind = CONST_REAL, .real = value};
+}
+static inline Const const_bool(bool value) {
+  return (Const){.kind = CONST_BOOL, .integer = value};
+}
+static inline Const const_text(const char *text) {
+  return (Const){.kind = CONST_TEXT, .text = text};
+}
+static inline bool const_is_number(Const c) {
+  return c.kind == CONST_INT || c.kind == CONST_REAL;
+}
+static inline double const_number(Const c) {
+  return c.kind == CONST_INT ? (double)c.integer : c.real;
+}
 
 /* ---- symbols ---- */
 typedef enum SymbolKind { SYMBOL_CONST, SYMBOL_DIM, SYMBOL_BLOCK, SYMBOL_MODEL, SYMBOL_IMPORT } SymbolKind;
@@ -55,9 +67,9 @@ struct Symbol { /* a name of a source file */
   bool config;
   State state;
   Const constant;
-  Id axis;         /* DIM */
-  Unit *import;    /* IMPORT */
-  bool broken;     /* BLOCK: an error in its body was reported; calls are silent */
+  Id axis;      /* DIM */
+  Unit *import; /* IMPORT */
+  bool broken;  /* BLOCK: an error in its body was reported; calls are silent */
 };
 
 struct Unit { /* a source file */
@@ -77,8 +89,12 @@ typedef struct Val {
   struct Val *items;
   uint32_t count;
 } Val;
-static inline Val val_error(void) { return (Val){.kind = VAL_ERROR, .value = NO_ID}; }
-static inline Val val_tensor(Id id) { return (Val){.kind = VAL_TENSOR, .value = id}; }
+static inline Val val_error(void) {
+  return (Val){.kind = VAL_ERROR, .value = NO_ID};
+}
+static inline Val val_tensor(Id id) {
+  return (Val){.kind = VAL_TENSOR, .value = id};
+}
 static inline Val val_number(Const c) {
   return (Val){.kind = c.kind == CONST_ERROR ? VAL_ERROR : VAL_NUMBER, .number = c, .value = NO_ID};
 }
@@ -92,8 +108,8 @@ typedef struct Naming { /* gives dotted names: "layers.{}." */
 typedef struct Local {
   const char *name;
   Span span;
-  bool is_size;   /* a size `<n>` of the block: axis */
-  bool is_value;  /* assigned by a statement, or an input */
+  bool is_size;  /* a size `<n>` of the block: axis */
+  bool is_value; /* assigned by a statement, or an input */
   Val value;
   Id axis;
 } Local;
@@ -133,7 +149,7 @@ typedef struct Carry { /* a name that a loop assigns and that exists before it *
 } Carry;
 
 typedef struct Draft { /* a future segment */
-  const char *name; /* not yet unique */
+  const char *name;    /* not yet unique */
   Span span;
   int64_t trips;
   bool loop;
@@ -153,7 +169,6 @@ typedef struct ShardRule {
   Name name;
   const Expr *value;
   Mesh mesh;
-  bool used;
 } ShardRule;
 
 struct Sem {
@@ -165,14 +180,14 @@ struct Sem {
   VEC(Unit *) units;
   Unit *root;
   const Symbol *model;
-  unsigned const_depth;
+  unsigned const_depth, depth; /* of recursion: constants; expressions and statements */
 
   /* sections */
-  const Item *section_item[16];  /* by section index, NULL when absent */
-  SectionKey *keys;              /* by row of the key table */
+  const Item *section_item[16]; /* by section index, NULL when absent */
+  SectionKey *keys;             /* by row of the key table */
   VEC(ShardRule) shard;
   Span shard_span;
-  const Expr *rate;              /* lr = … */
+  const Expr *rate; /* lr = … */
 
   Table unknown;      /* names reported as unknown: told once */
   const Frame *frame; /* innermost block being elaborated, NULL: none */
@@ -180,16 +195,16 @@ struct Sem {
   /* the draft */
   Graph *graph;
   VEC(Draft) drafts;
-  Id current;                /* draft that receives operations, or NO_ID: the next operation starts one */
-  const char *pending_name;  /* of the draft to start */
+  Id current;               /* draft that receives operations, or NO_ID: the next operation starts one */
+  const char *pending_name; /* of the draft to start */
   Span pending_span;
-  unsigned loop_depth;       /* inside how many repeats (kept or unrolled) */
-  Id loop;                   /* the draft of the kept repeat that we are in, or NO_ID */
+  unsigned loop_depth; /* inside how many repeats (kept or unrolled) */
+  Id loop;             /* the draft of the kept repeat that we are in, or NO_ID */
   unsigned unrolling;
   uint32_t unrolled_ops, unrolled_trips;
   bool unroll_failed;
-  VEC(uint8_t) batch_sum;    /* per value: a sum over the batch that is complete only after the last micro-batch */
-  VEC(uint8_t) param_loop;   /* per parameter: declared inside a kept loop */
+  VEC(uint8_t) batch_sum;  /* per value: a sum over the batch that is complete only after the last micro-batch */
+  VEC(uint8_t) param_loop; /* per parameter: declared inside a kept loop */
   Id error_axis;
   Id batch;
   bool has_loss;
@@ -197,7 +212,8 @@ struct Sem {
 
 /* ---- names.c ---- */
 /* Begins an error, with a note where the generic block was called whose body is being elaborated. */
-Diag *report(const Sem *sem, const char *code, Span span, const char *format, ...) __attribute__((format(printf, 4, 5)));
+Diag *report(const Sem *sem, const char *code, Span span, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
 /* True the first time that a name is found to be unknown. */
 bool first_unknown(Sem *sem, const char *name);
 Symbol *unit_symbol(const Unit *unit, const char *name);
@@ -265,6 +281,8 @@ int64_t mesh_degree(const Sem *sem, Mesh mesh);
 /* ---- shard.c ---- */
 void read_shard(Sem *sem);
 void apply_shard(Sem *sem);
+/* Reports that a split axis does not divide, with the numbers that would. */
+void does_not_divide(Sem *sem, Span span, const char *name, Id axis);
 /* The mesh axis that `block.size=…` gives to a size of a block. */
 Mesh shard_of_size(Sem *sem, const Symbol *block, const char *size);
 void check_layout(Sem *sem);
@@ -286,6 +304,9 @@ Val call_block(Sem *sem, Frame *caller, Symbol *block, const Expr *expr, uint32_
 const char *naming_child(Sem *sem, Naming *naming, const char *name);
 
 /* ---- expressions.c ---- */
+/* Recursion through expressions, statements and calls is bounded: false, after a report, when it is too deep. A true
+ * one is paid back with sem->depth--. */
+bool go_deeper(Sem *sem, Span span);
 Val eval(Sem *sem, Frame *frame, const Expr *expr);
 
 /* ---- operations.c ---- */

@@ -67,7 +67,8 @@ static bool enter_carry(Sem *sem, Local *local, const Name *name, Carry *carry) 
   *carry = (Carry){.name = name->text, .span = name->span, .original = local->value};
   if (local->value.kind == VAL_NUMBER && !const_is_number(local->value.number)) return false;
   if (local->value.kind != VAL_TENSOR && local->value.kind != VAL_NUMBER) return false;
-  Id before = local->value.kind == VAL_NUMBER ? draft_const(sem, const_number(local->value.number)) : local->value.value;
+  Id before =
+      local->value.kind == VAL_NUMBER ? draft_const(sem, const_number(local->value.number)) : local->value.value;
   if (value_at(sem, before)->dtype == DT_I32) {
     report(sem, "E0309", name->span, "`%s` holds integers and cannot change in a loop", name->text);
     local->value = val_error();
@@ -96,8 +97,8 @@ static void make_placeholder(Sem *sem, Draft *loop, Id segment, Carry *carry) {
 
 static void shape_changed(Sem *sem, const Carry *carry, Val after) {
   Diag *diag = report(sem, "E0307", carry->span, "`%s` changes its shape in the loop: %s before a trip, %s after it",
-                          carry->name, shape_text(sem, carry->inside),
-                          after.kind == VAL_TENSOR ? shape_text(sem, after.value) : "several tensors");
+                      carry->name, shape_text(sem, carry->inside),
+                      after.kind == VAL_TENSOR ? shape_text(sem, after.value) : "several tensors");
   if (after.kind == VAL_TENSOR) {
     const Value *v = value_at(sem, after.value);
     if (v->span.file != UINT32_MAX) diag_label(diag, v->span, "%s", shape_text(sem, after.value));
@@ -218,7 +219,7 @@ void exec_repeat(Sem *sem, Frame *frame, const Stmt *stmt) {
   }
   if (__builtin_sub_overflow(end, first, &trips) || trips < 0) {
     Diag *diag = report(sem, "E0222", stmt->value->span, "a loop cannot have %" PRId64 " trips",
-                            end < first ? end - first : INT64_MAX);
+                        end < first ? end - first : INT64_MAX);
     if (stmt->upper) diag_note(diag, "from %" PRId64 " to below %" PRId64, first, end);
     return;
   }

@@ -42,7 +42,8 @@ void table_put(Arena *arena, Table *table, const char *key, void *value) {
 
 static bool is_generic(const Item *item) {
   bool generic = item->size_count > 0;
-  for (uint32_t i = 0; i < item->input_count; i++) generic |= !item->inputs[i].type || item->inputs[i].type->leading_run;
+  for (uint32_t i = 0; i < item->input_count; i++)
+    generic |= !item->inputs[i].type || item->inputs[i].type->leading_run;
   return generic;
 }
 
@@ -63,7 +64,9 @@ bool first_unknown(Sem *sem, const char *name) {
   return true;
 }
 
-Symbol *unit_symbol(const Unit *unit, const char *name) { return table_get(&unit->symbols, name); }
+Symbol *unit_symbol(const Unit *unit, const char *name) {
+  return table_get(&unit->symbols, name);
+}
 
 Symbol *find_symbol(Sem *sem, const Unit *unit, const char *dotted) {
   const char *dot = strchr(dotted, '.');
@@ -152,114 +155,154 @@ const char *place_text(const Sem *sem, Span span) {
 
 const char *const_kind_name(ConstKind kind) {
   switch (kind) {
-    case CONST_INT: return "an integer";
-    case CONST_REAL: return "a real number";
-    case CONST_BOOL: return "a boolean";
-    case CONST_TEXT: return "a string";
-    case CONST_ERROR: break;
+  case CONST_INT:
+    return "an integer";
+  case CONST_REAL:
+    return "a real number";
+  case CONST_BOOL:
+    return "a boolean";
+  case CONST_TEXT:
+    return "a string";
+  case CONST_ERROR:
+    break;
   }
   return "an error";
 }
 
 const char *const_value_text(Sem *sem, Const c) {
   switch (c.kind) {
-    case CONST_INT: return arena_printf(sem->arena, "%" PRId64, c.integer);
-    case CONST_REAL: {
-      char text[40]; /* the shortest form that reads back equal */
-      for (int digits = 1; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, c.real);
-        double back;
-        if (sscanf(text, "%lf", &back) == 1 && back == c.real) break;
-      }
-      return arena_strdup(sem->arena, text);
+  case CONST_INT:
+    return arena_printf(sem->arena, "%" PRId64, c.integer);
+  case CONST_REAL: {
+    char text[40]; /* the shortest form that reads back equal */
+    for (int digits = 1; digits <= 17; digits++) {
+      snprintf(text, sizeof text, "%.*g", digits, c.real);
+      double back;
+      if (sscanf(text, "%lf", &back) == 1 && back == c.real) break;
     }
-    case CONST_BOOL: return c.integer ? "true" : "false";
-    case CONST_TEXT: return arena_printf(sem->arena, "\"%s\"", c.text);
-    case CONST_ERROR: break;
+    return arena_strdup(sem->arena, text);
+  }
+  case CONST_BOOL:
+    return c.integer ? "true" : "false";
+  case CONST_TEXT:
+    return arena_printf(sem->arena, "\"%s\"", c.text);
+  case CONST_ERROR:
+    break;
   }
   return "?";
 }
 
 static const char *operator_text(int op) {
   switch (op) {
-    case '+': return "+";
-    case '-': return "-";
-    case '*': return "*";
-    case '/': return "/";
-    case '%': return "%";
-    case '@': return "@";
-    case EXPR_OP_EQ: return "==";
-    case EXPR_OP_NE: return "!=";
-    case EXPR_OP_LE: return "<=";
-    case EXPR_OP_GE: return ">=";
-    case EXPR_OP_LT: return "<";
-    case EXPR_OP_GT: return ">";
-    case EXPR_OP_AND: return "&&";
-    case EXPR_OP_OR: return "||";
-    default: return "?";
+  case '+':
+    return "+";
+  case '-':
+    return "-";
+  case '*':
+    return "*";
+  case '/':
+    return "/";
+  case '%':
+    return "%";
+  case '@':
+    return "@";
+  case EXPR_OP_EQ:
+    return "==";
+  case EXPR_OP_NE:
+    return "!=";
+  case EXPR_OP_LE:
+    return "<=";
+  case EXPR_OP_GE:
+    return ">=";
+  case EXPR_OP_LT:
+    return "<";
+  case EXPR_OP_GT:
+    return ">";
+  case EXPR_OP_AND:
+    return "&&";
+  case EXPR_OP_OR:
+    return "||";
+  default:
+    return "?";
   }
 }
 
 static int precedence(const Expr *expr) {
   if (expr->kind != EXPR_BINARY) return expr->kind == EXPR_UNARY ? 8 : expr->kind == EXPR_PIPE ? 0 : 9;
   switch (expr->op) {
-    case EXPR_OP_OR: return 1;
-    case EXPR_OP_AND: return 2;
-    case '+':
-    case '-': return 5;
-    case '*':
-    case '/':
-    case '%': return 6;
-    case '@': return 7;
-    default: return 4;
+  case EXPR_OP_OR:
+    return 1;
+  case EXPR_OP_AND:
+    return 2;
+  case '+':
+  case '-':
+    return 5;
+  case '*':
+  case '/':
+  case '%':
+    return 6;
+  case '@':
+    return 7;
+  default:
+    return 4;
   }
 }
 
 static void put_expr(Sem *sem, Text *out, Unit *unit, Frame *frame, const Expr *expr, bool numbers) {
   switch (expr->kind) {
-    case EXPR_INT: text_printf(out, "%" PRId64, expr->integer); break;
-    case EXPR_REAL: text_printf(out, "%s", const_value_text(sem, const_real(expr->real))); break;
-    case EXPR_STRING: text_printf(out, "\"%s\"", expr->string); break;
-    case EXPR_NAME: {
-      Const value;
-      if (numbers && name_const(sem, unit, frame, &expr->name, &value) && value.kind != CONST_ERROR)
-        text_printf(out, "%s", const_value_text(sem, value));
-      else
-        text_printf(out, "%s", expr->name.text);
-      break;
+  case EXPR_INT:
+    text_printf(out, "%" PRId64, expr->integer);
+    break;
+  case EXPR_REAL:
+    text_printf(out, "%s", const_value_text(sem, const_real(expr->real)));
+    break;
+  case EXPR_STRING:
+    text_printf(out, "\"%s\"", expr->string);
+    break;
+  case EXPR_NAME: {
+    Const value;
+    if (numbers && name_const(sem, unit, frame, &expr->name, &value) && value.kind != CONST_ERROR)
+      text_printf(out, "%s", const_value_text(sem, value));
+    else
+      text_printf(out, "%s", expr->name.text);
+    break;
+  }
+  case EXPR_UNARY:
+    text_printf(out, "%c", expr->op);
+    put_expr(sem, out, unit, frame, expr->args[0], numbers);
+    break;
+  case EXPR_BINARY:
+    for (uint32_t i = 0; i < 2; i++) {
+      const Expr *part = expr->args[i];
+      bool brackets = precedence(part) < precedence(expr) + (i == 1);
+      if (i) text_printf(out, " %s ", operator_text(expr->op));
+      if (brackets) text_printf(out, "(");
+      put_expr(sem, out, unit, frame, part, numbers);
+      if (brackets) text_printf(out, ")");
     }
-    case EXPR_UNARY:
-      text_printf(out, "%c", expr->op);
-      put_expr(sem, out, unit, frame, expr->args[0], numbers);
-      break;
-    case EXPR_BINARY:
-      for (uint32_t i = 0; i < 2; i++) {
-        const Expr *part = expr->args[i];
-        bool brackets = precedence(part) < precedence(expr) + (i == 1);
-        if (i) text_printf(out, " %s ", operator_text(expr->op));
-        if (brackets) text_printf(out, "(");
-        put_expr(sem, out, unit, frame, part, numbers);
-        if (brackets) text_printf(out, ")");
-      }
-      break;
-    case EXPR_CALL:
-    case EXPR_TUPLE:
-      text_printf(out, "%s(", expr->kind == EXPR_CALL ? expr->name.text : "");
-      for (uint32_t i = 0; i < expr->arg_count; i++) {
-        if (i) text_printf(out, ", ");
-        if (expr->kind == EXPR_CALL && expr->arg_names && expr->arg_names[i].text)
-          text_printf(out, "%s=", expr->arg_names[i].text);
-        put_expr(sem, out, unit, frame, expr->args[i], numbers);
-      }
-      text_printf(out, ")");
-      break;
-    case EXPR_PIPE:
-      put_expr(sem, out, unit, frame, expr->args[0], numbers);
-      text_printf(out, " |> ");
-      put_expr(sem, out, unit, frame, expr->args[1], numbers);
-      break;
-    case EXPR_STAR: text_printf(out, "*"); break;
-    case EXPR_ERROR: text_printf(out, "?"); break;
+    break;
+  case EXPR_CALL:
+  case EXPR_TUPLE:
+    text_printf(out, "%s(", expr->kind == EXPR_CALL ? expr->name.text : "");
+    for (uint32_t i = 0; i < expr->arg_count; i++) {
+      if (i) text_printf(out, ", ");
+      if (expr->kind == EXPR_CALL && expr->arg_names && expr->arg_names[i].text)
+        text_printf(out, "%s=", expr->arg_names[i].text);
+      put_expr(sem, out, unit, frame, expr->args[i], numbers);
+    }
+    text_printf(out, ")");
+    break;
+  case EXPR_PIPE:
+    put_expr(sem, out, unit, frame, expr->args[0], numbers);
+    text_printf(out, " |> ");
+    put_expr(sem, out, unit, frame, expr->args[1], numbers);
+    break;
+  case EXPR_STAR:
+    text_printf(out, "*");
+    break;
+  case EXPR_ERROR:
+    text_printf(out, "?");
+    break;
   }
 }
 

@@ -15,7 +15,7 @@ static bool init_call(Sem *sem, Frame *frame, const Expr *expr, const InitRow *r
   double x[2] = {0, 0};
   if (expr->arg_count != row->args) {
     report(sem, "E0215", expr->span, "`%s` takes %u argument%s, and %u %s given", row->name, row->args,
-               row->args == 1 ? "" : "s", expr->arg_count, expr->arg_count == 1 ? "is" : "are");
+           row->args == 1 ? "" : "s", expr->arg_count, expr->arg_count == 1 ? "is" : "are");
     return false;
   }
   for (unsigned i = 0; i < row->args; i++)
@@ -72,8 +72,8 @@ static bool read_shape(Sem *sem, Frame *frame, const ParamDecl *decl, Param *par
     return false;
   }
   if (type->dim_count + run > MAX_RANK) {
-    report(sem, "E0320", type->span, "parameter `%s` has %u axes; at most %d are possible",
-               decl->name.text, type->dim_count + run, MAX_RANK);
+    report(sem, "E0320", type->span, "parameter `%s` has %u axes; at most %d are possible", decl->name.text,
+           type->dim_count + run, MAX_RANK);
     return false;
   }
   param->rank = (uint8_t)(type->dim_count + run);
@@ -89,14 +89,14 @@ static bool check_shape(Sem *sem, const ParamDecl *decl, const Param *param) {
     const Axis *axis = &sem->graph->axes.at[param->axes[i]];
     if (param->axes[i] == sem->batch) {
       Diag *diag = report(sem, "E0318", decl->type->span, "%s %s has the batch axis", what,
-                              axes_text(sem->graph, param->rank, param->axes, true));
+                          axes_text(sem->graph, param->rank, param->axes, true));
       diag_note(diag, "samples are cut into micro-batches and replicas; a parameter belongs to all of them");
       return false;
     }
     if (axis->size) continue;
     Diag *diag = report(sem, "E0313", param->span, "%s has no elements: %s is of size 0", what,
-                            axis->name ? arena_printf(sem->arena, "axis `%s`", axis->name)
-                                       : arena_printf(sem->arena, "axis %u", i + 1));
+                        axis->name ? arena_printf(sem->arena, "axis `%s`", axis->name)
+                                   : arena_printf(sem->arena, "axis %u", i + 1));
     diag_note(diag, "its shape is %s", axes_text(sem->graph, param->rank, param->axes, true));
     axis_notes(sem, diag, param->rank, param->axes);
     return false;

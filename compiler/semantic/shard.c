@@ -33,7 +33,9 @@ static void unknown_axis(Sem *sem, const Name *name, const Symbol *symbol) {
   Diag *diag = report(sem, "E0403", name->span, "`%s` in `shard < >` is no axis", name->text);
   if (symbol) {
     diag_label(diag, symbol->span, "`%s` is a %s; axes are declared with `dim`", name->text,
-               symbol->kind == SYMBOL_CONST ? "const" : symbol->kind == SYMBOL_BLOCK ? "block" : "name");
+               symbol->kind == SYMBOL_CONST   ? "const"
+               : symbol->kind == SYMBOL_BLOCK ? "block"
+                                              : "name");
     return;
   }
   const char *size;
@@ -73,22 +75,19 @@ static const char *nearest_multiples(Sem *sem, int64_t size, int64_t step) {
   return arena_printf(sem->arena, "%" PRId64 " or %" PRId64, below, below + step);
 }
 
-static void check_divides(Sem *sem, const ShardRule *rule, Id id) {
+void does_not_divide(Sem *sem, Span span, const char *name, Id id) {
   const Axis *axis = &sem->graph->axes.at[id];
-  int64_t degree = mesh_degree(sem, rule->mesh);
-  if (rule->mesh == MESH_DP || degree <= 1 || axis->size % degree == 0) return;
-  Diag *diag = report(sem, "E0402", rule->name.span,
-                          "`%s` = %" PRId64 " cannot be split over %s = %" PRId64 ": it does not divide", axis->name,
-                          axis->size, mesh_name(rule->mesh), degree);
-  diag_label(diag, axis->span, "`%s` = %" PRId64, axis->name, axis->size);
+  const char *mesh = mesh_name(axis->mesh);
+  int64_t degree = mesh_degree(sem, axis->mesh), lower = degree;
+  Diag *diag =
+      report(sem, "E0402", span, "`%s` = %" PRId64 " cannot be split over %s = %" PRId64 ": it does not divide", name,
+             axis->size, mesh, degree);
+  if (axis->name) diag_label(diag, axis->span, "`%s` = %" PRId64, axis->name, axis->size);
   axis_notes(sem, diag, 1, &id);
-  if (axis->size < degree)
-    diag_note(diag, "there are fewer `%s` than ranks that share them", axis->name);
-  int64_t lower = degree;
+  if (axis->size < degree) diag_note(diag, "there are fewer `%s` than ranks that share them", name);
   while (axis->size % lower) lower--;
-  diag_help(diag, "nearest sizes that work: %s; or %s=%" PRId64 "%s", nearest_multiples(sem, axis->size, degree),
-            mesh_name(rule->mesh), lower,
-            strstr(axis->name, "vocab") ? ", or pad it: roundup(size, parallel.tp)" : "");
+  diag_help(diag, "nearest sizes that work: %s; or %s=%" PRId64, nearest_multiples(sem, axis->size, degree), mesh,
+            lower);
 }
 
 void apply_shard(Sem *sem) {
@@ -98,8 +97,10 @@ void apply_shard(Sem *sem) {
     if (rule->mesh == MESH_NONE || !symbol || symbol->kind != SYMBOL_DIM) continue;
     symbol_const(sem, symbol);
     if (axis_is_error(sem, symbol->axis)) continue;
-    sem->graph->axes.at[symbol->axis].mesh = rule->mesh;
-    check_divides(sem, rule, symbol->axis);
+    Axis *axis = &sem->graph->axes.at[symbol->axis];
+    axis->mesh = rule->mesh;
+    if (rule->mesh != MESH_DP && axis->size % mesh_degree(sem, rule->mesh))
+      does_not_divide(sem, rule->name.span, axis->name, symbol->axis);
   }
 }
 
@@ -123,17 +124,17 @@ void check_layout(Sem *sem) {
     const char *batch = sem->graph->axes.at[sem->batch].name;
     Diag *diag;
     if (is_batch)
-      diag = report(sem, "E0406", rule->name.span, "the batch `%s` can only be split over dp, not %s",
-                        batch, mesh_name(rule->mesh));
+      diag = report(sem, "E0406", rule->name.span, "the batch `%s` can only be split over dp, not %s", batch,
+                    mesh_name(rule->mesh));
     else
-      diag = report(sem, "E0406", rule->name.span, "dp can only split the batch `%s`, not `%s`", batch,
-                        rule->name.text);
+      diag =
+          report(sem, "E0406", rule->name.span, "dp can only split the batch `%s`, not `%s`", batch, rule->name.text);
     diag_note(diag, "replicas of dp share the samples: everything else they have alike");
   }
   if (sem->batch == NO_ID || config->dp <= 1) return;
   const Axis *batch = &sem->graph->axes.at[sem->batch];
   if (batch->mesh != MESH_NONE) return;
-  Diag *diag = report(sem, "E0407", config->dp_span,
-                          "dp = %" PRId64 ", but no rule splits the batch `%s` over dp", config->dp, batch->name);
+  Diag *diag = report(sem, "E0407", config->dp_span, "dp = %" PRId64 ", but no rule splits the batch `%s` over dp",
+                      config->dp, batch->name);
   diag_help(diag, "add `%s=dp;` to `shard < >`", batch->name);
 }

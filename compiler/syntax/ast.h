@@ -82,7 +82,7 @@ struct Stmt {
   Stmt **otherwise; uint32_t otherwise_count;  /* IF: else */
 };
 
-typedef struct Binding { /* const a = 3   dim batch = 8   key=value; in a section */
+typedef struct Binding { /* const a = 3   dim batch = 8   key=value; in a section (kind=zb-h1: one EXPR_NAME) */
   Name name;
   Expr *value;
 } Binding;

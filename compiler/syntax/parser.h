@@ -103,7 +103,6 @@ void token_queue(Parser *parser, const Token *tokens, uint32_t count); /* before
  * grammar go on. */
 void recover(Parser *parser, const SyntaxError *error);
 void recover_exhausted(Parser *parser, Span span);
-const char *token_spelling(const Parser *parser, const Token *token);
 
 /* build.c: one function for each grammar action. */
 Name build_name(Parser *parser, const char *text, size_t length, Span span);

@@ -126,7 +126,7 @@ static const char *code_spelling(int kind) {
   }
 }
 
-const char *token_spelling(const Parser *parser, const Token *token) {
+static const char *token_spelling(const Parser *parser, const Token *token) {
   uint32_t length = token->span.end - token->span.begin;
   if (token->kind == 0 || length == 0) return code_spelling(token->kind);
   const char *text = parser->text + token->span.begin;
@@ -671,8 +671,8 @@ static const char *misspelled(const Situation *at) {
                              : at->site == SITE_ITEM && expects(at, '<')    ? items
                                                                             : NULL;
   for (; words != NULL && *words != NULL; words++) {
-    unsigned limit = strlen(*words) > 4 ? 2 : 1;
-    if (edit_distance(at->before.value.name.text, *words, limit) <= limit) return *words;
+    unsigned limit = strlen(*words) > 4 ? 2 : strlen(*words) > 2 ? 1 : 0;
+    if (limit > 0 && edit_distance(at->before.value.name.text, *words, limit) <= limit) return *words;
   }
   return NULL;
 }

@@ -290,8 +290,15 @@ static void set_none(pd_segment_info *s) {
 }
 
 static pd_param_info param(const char *name, int rank, int64_t a, int64_t b, int split, int segment, int64_t offset) {
-  pd_param_info p = {.name = name, .rank = rank, .shape = {a, b}, .split_axis = split, .segment = segment,
-                     .offset = offset, .decay = rank > 1, .init = PD_INIT_NORMAL, .a = 0.25};
+  pd_param_info p = {.name = name,
+                     .rank = rank,
+                     .shape = {a, b},
+                     .split_axis = split,
+                     .segment = segment,
+                     .offset = offset,
+                     .decay = rank > 1,
+                     .init = PD_INIT_NORMAL,
+                     .a = 0.25};
   p.elements = a * (rank > 1 ? b : 1) / (split == PD_NONE ? 1 : tensor_ranks);
   return p;
 }
@@ -300,30 +307,74 @@ static void build_segments(model *m) {
   const int64_t rows = rows_of(), n = ffn_part(), wide = bytes(rows * EMBED);
   for (int s = 0; s < 4; s++) set_none(&m->segments[s]);
   pd_segment_info *embed = &m->segments[0], *layer = &m->segments[1], *mid = &m->segments[2], *head = &m->segments[3];
-  *embed = (pd_segment_info){.name = "embed", .trips = 1, .out_count = 3, .shared_count = 1, .out_wire = {0, 1, 2},
-                             .needs_d_out = {true, true, false}, .shared = {0}, .stash_bytes = wide,
-                             .tp_elements = rows * EMBED, .weight_elements = pad(EMBED), .trained_elements = pad(EMBED),
-                             .has_weight_grad = true, .uses_data = {true, false}, .forward = embed_forward,
-                             .input_grad = embed_input_grad, .weight_grad = embed_weight_grad};
+  *embed = (pd_segment_info){.name = "embed",
+                             .trips = 1,
+                             .out_count = 3,
+                             .shared_count = 1,
+                             .out_wire = {0, 1, 2},
+                             .needs_d_out = {true, true, false},
+                             .shared = {0},
+                             .stash_bytes = wide,
+                             .tp_elements = rows * EMBED,
+                             .weight_elements = pad(EMBED),
+                             .trained_elements = pad(EMBED),
+                             .has_weight_grad = true,
+                             .uses_data = {true, false},
+                             .forward = embed_forward,
+                             .input_grad = embed_input_grad,
+                             .weight_grad = embed_weight_grad};
   int64_t weights = pad(EMBED * n) + pad(n * EMBED) + pad(EMBED);
-  *layer = (pd_segment_info){.name = "layers", .trips = LAYERS, .in_count = 3, .out_count = 3, .shared_count = 1,
-                             .in_wire = {0, 1, 2}, .in_carried = {0, PD_NONE, 1}, .out_wire = {3, 4, 5},
-                             .needs_d_out = {true, true, true}, .gives_d_in = {true, true, true}, .shared = {5},
-                             .act_bytes = bytes(rows * n), .stash_bytes = bytes(rows * n), .scratch_bytes = wide,
-                             .tp_elements = rows * EMBED, .weight_elements = weights, .trained_elements = weights,
-                             .has_weight_grad = true, .forward = layer_forward, .input_grad = layer_input_grad,
+  *layer = (pd_segment_info){.name = "layers",
+                             .trips = LAYERS,
+                             .in_count = 3,
+                             .out_count = 3,
+                             .shared_count = 1,
+                             .in_wire = {0, 1, 2},
+                             .in_carried = {0, PD_NONE, 1},
+                             .out_wire = {3, 4, 5},
+                             .needs_d_out = {true, true, true},
+                             .gives_d_in = {true, true, true},
+                             .shared = {5},
+                             .act_bytes = bytes(rows * n),
+                             .stash_bytes = bytes(rows * n),
+                             .scratch_bytes = wide,
+                             .tp_elements = rows * EMBED,
+                             .weight_elements = weights,
+                             .trained_elements = weights,
+                             .has_weight_grad = true,
+                             .forward = layer_forward,
+                             .input_grad = layer_input_grad,
                              .weight_grad = layer_weight_grad};
-  *mid = (pd_segment_info){.name = "mid", .trips = 1, .in_count = 3, .out_count = 2, .in_wire = {3, 0, 5},
-                           .in_carried = {PD_NONE, PD_NONE, PD_NONE}, .out_wire = {6, 7}, .needs_d_out = {true, true},
-                           .gives_d_in = {true, true, true}, .weight_elements = 2 * pad(EMBED),
-                           .trained_elements = pad(EMBED), .has_weight_grad = true, .forward = mid_forward,
-                           .input_grad = mid_input_grad, .weight_grad = mid_weight_grad};
-  *head = (pd_segment_info){.name = "head", .trips = 1, .in_count = 4, .shared_count = 1, .in_wire = {6, 1, 4, 7},
+  *mid = (pd_segment_info){.name = "mid",
+                           .trips = 1,
+                           .in_count = 3,
+                           .out_count = 2,
+                           .in_wire = {3, 0, 5},
+                           .in_carried = {PD_NONE, PD_NONE, PD_NONE},
+                           .out_wire = {6, 7},
+                           .needs_d_out = {true, true},
+                           .gives_d_in = {true, true, true},
+                           .weight_elements = 2 * pad(EMBED),
+                           .trained_elements = pad(EMBED),
+                           .has_weight_grad = true,
+                           .forward = mid_forward,
+                           .input_grad = mid_input_grad,
+                           .weight_grad = mid_weight_grad};
+  *head = (pd_segment_info){.name = "head",
+                            .trips = 1,
+                            .in_count = 4,
+                            .shared_count = 1,
+                            .in_wire = {6, 1, 4, 7},
                             .in_carried = {PD_NONE, PD_NONE, PD_NONE, PD_NONE},
-                            .gives_d_in = {true, true, true, false}, .shared = {0},
-                            .act_bytes = bytes(rows * (vocab_part() + 3)), .stash_bytes = bytes(rows * vocab_part()),
-                            .tp_elements = rows * EMBED > 2 * rows ? rows * EMBED : 2 * rows, .has_weight_grad = true,
-                            .uses_data = {false, true}, .forward = head_forward, .input_grad = head_input_grad,
+                            .gives_d_in = {true, true, true, false},
+                            .shared = {0},
+                            .act_bytes = bytes(rows * (vocab_part() + 3)),
+                            .stash_bytes = bytes(rows * vocab_part()),
+                            .tp_elements = rows * EMBED > 2 * rows ? rows * EMBED : 2 * rows,
+                            .has_weight_grad = true,
+                            .uses_data = {false, true},
+                            .forward = head_forward,
+                            .input_grad = head_input_grad,
                             .weight_grad = head_weight_grad};
 }
 
@@ -358,21 +409,51 @@ void model_build(model *m, int pp, int dp, int tp, int64_t batch, int64_t microb
   m->params[7].a = 0.5;
   m->params[7].b = 1.5;
   m->params[8] = param("unused", 1, UNUSED, 0, PD_NONE, PD_NONE, 0);
-  m->data[0] = (pd_data_info){.name = "tokens", .is_integer = true, .rank = 1, .shape = {SEQ}, .elements = SEQ,
-                              .split_axis = PD_NONE, .limit = VOCAB};
+  m->data[0] = (pd_data_info){.name = "tokens",
+                              .is_integer = true,
+                              .rank = 1,
+                              .shape = {SEQ},
+                              .elements = SEQ,
+                              .split_axis = PD_NONE,
+                              .limit = VOCAB};
   m->data[1] = m->data[0];
   m->data[1].name = "targets";
   m->data[1].is_target = true;
   m->normalisers[0] = 1;
   m->metrics[0] = "v2";
-  m->program = (pd_program){.model = "test", .compiler = "none", .real_bytes = (int)sizeof(REAL), .pp = pp, .dp = dp,
-                            .tp = tp, .chunks = 1, .batch = batch, .microbatch = microbatch,
-                            .microbatches = batch / dp / microbatch, .recompute = how.recompute, .segment_count = 4,
-                            .wire_count = 8, .param_count = 9, .data_count = 2, .metric_count = 1,
-                            .normaliser_count = 1, .segments = m->segments, .wires = m->wires, .params = m->params,
-                            .data = m->data, .metrics = m->metrics, .normalisers = m->normalisers, .loss_segment = 3,
-                            .logits_segment = 3, .logits_rows_per_sample = SEQ, .logits_classes = VOCAB,
-                            .logits_split = true, .optimizer = how.optimizer, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8,
-                            .decay = 0.1, .momentum = 0.9};
+  m->program = (pd_program){.model = "test",
+                            .compiler = "none",
+                            .real_bytes = (int)sizeof(REAL),
+                            .pp = pp,
+                            .dp = dp,
+                            .tp = tp,
+                            .chunks = 1,
+                            .batch = batch,
+                            .microbatch = microbatch,
+                            .microbatches = batch / dp / microbatch,
+                            .recompute = how.recompute,
+                            .segment_count = 4,
+                            .wire_count = 8,
+                            .param_count = 9,
+                            .data_count = 2,
+                            .metric_count = 1,
+                            .normaliser_count = 1,
+                            .segments = m->segments,
+                            .wires = m->wires,
+                            .params = m->params,
+                            .data = m->data,
+                            .metrics = m->metrics,
+                            .normalisers = m->normalisers,
+                            .loss_segment = 3,
+                            .logits_segment = 3,
+                            .logits_rows_per_sample = SEQ,
+                            .logits_classes = VOCAB,
+                            .logits_split = true,
+                            .optimizer = how.optimizer,
+                            .beta1 = 0.9,
+                            .beta2 = 0.95,
+                            .eps = 1e-8,
+                            .decay = 0.1,
+                            .momentum = 0.9};
   if (how.frozen_start) freeze_start(m);
 }

@@ -10,8 +10,8 @@ typedef struct maker {
   schedule *s;
   style kind;
   bool reduce;
-  int64_t m; /* micro-batches */
-  int *f, *i, *w; /* per chunk * m + mb: tick in which it was done, 0: not yet */
+  int64_t m;                         /* micro-batches */
+  int *f, *i, *w;                    /* per chunk * m + mb: tick in which it was done, 0: not yet */
   int64_t *next_f, *next_i, *next_w; /* per chunk */
 } maker;
 
@@ -135,7 +135,8 @@ static void *zeros(int64_t count, size_t size) {
 schedule schedule_make(const pd_program *program, style kind, int chunks, bool vee, int cut, bool reduce) {
   int pp = program->pp, count = pp * chunks;
   int64_t units = pd_unit_count(program);
-  schedule s = {.rank_of = zeros(count, sizeof(int)), .first_unit = zeros(count + 1, sizeof(int64_t)),
+  schedule s = {.rank_of = zeros(count, sizeof(int)),
+                .first_unit = zeros(count + 1, sizeof(int64_t)),
                 .ranks = zeros(pp, sizeof(pd_action_list))};
   for (int c = 0; c < count; c++) {
     int lap = c / pp, at = c % pp;
@@ -144,12 +145,19 @@ schedule schedule_make(const pd_program *program, style kind, int chunks, bool v
     s.first_unit[c] = c == 0 ? 0 : first < units ? first : units;
   }
   s.first_unit[count] = units;
-  s.pipeline = (pd_pipeline){pp, count, program->microbatches, s.rank_of, s.first_unit, s.ranks,
-                             kind == STYLE_SPLIT || kind == STYLE_MIXED};
+  s.pipeline = (pd_pipeline){
+      pp, count, program->microbatches, s.rank_of, s.first_unit, s.ranks, kind == STYLE_SPLIT || kind == STYLE_MIXED};
   int64_t cells = count * program->microbatches;
-  maker k = {.program = program, .s = &s, .kind = kind, .reduce = reduce, .m = program->microbatches,
-             .f = zeros(cells, sizeof(int)), .i = zeros(cells, sizeof(int)), .w = zeros(cells, sizeof(int)),
-             .next_f = zeros(count, sizeof(int64_t)), .next_i = zeros(count, sizeof(int64_t)),
+  maker k = {.program = program,
+             .s = &s,
+             .kind = kind,
+             .reduce = reduce,
+             .m = program->microbatches,
+             .f = zeros(cells, sizeof(int)),
+             .i = zeros(cells, sizeof(int)),
+             .w = zeros(cells, sizeof(int)),
+             .next_f = zeros(count, sizeof(int64_t)),
+             .next_i = zeros(count, sizeof(int64_t)),
              .next_w = zeros(count, sizeof(int64_t))};
   fill(&k);
   free(k.f);

@@ -368,23 +368,25 @@ static Fixture sample(void) {
 
 Test(formats, short_is_one_line_each) {
   Fixture in = sample();
-  renders_with(&in, DIAG_SHORT, false, "m.pd:1:1: error[E0101]: first\n"
-                                       "m.pd:2:1: warning[W0101]: unused `bb`\n"
-                                       "error[E0102]: no place \"quoted\" \\ \\xff\n");
+  renders_with(&in, DIAG_SHORT, false,
+               "m.pd:1:1: error[E0101]: first\n"
+               "m.pd:2:1: warning[W0101]: unused `bb`\n"
+               "error[E0102]: no place \"quoted\" \\ \\xff\n");
 }
 
 Test(formats, json_is_one_object_each) {
   Fixture in = sample();
-  renders_with(&in, DIAG_JSON, true,
-               "{\"level\":\"error\",\"code\":\"E0101\",\"message\":\"first\",\"file\":\"m.pd\",\"line\":1,\"column\":1,"
-               "\"end_line\":1,\"end_column\":2,\"begin\":0,\"end\":1,\"labels\":[{\"file\":\"m.pd\",\"line\":2,"
-               "\"column\":4,\"end_line\":2,\"end_column\":7,\"begin\":5,\"end\":8,"
-               "\"message\":\"a \\\"label\\\"\\nof two lines\"}],\"notes\":[\"n1\",\"n2 \\u001b\"],\"helps\":[\"h\"]}\n"
-               "{\"level\":\"warning\",\"code\":\"W0101\",\"message\":\"unused `bb`\",\"file\":\"m.pd\",\"line\":2,"
-               "\"column\":1,\"end_line\":2,\"end_column\":3,\"begin\":2,\"end\":4,\"label\":\"never read\",\"labels\":[],"
-               "\"notes\":[],\"helps\":[]}\n"
-               "{\"level\":\"error\",\"code\":\"E0102\",\"message\":\"no place \\\"quoted\\\" \\\\ \\ufffd\",\"labels\":[],"
-               "\"notes\":[],\"helps\":[]}\n");
+  renders_with(
+      &in, DIAG_JSON, true,
+      "{\"level\":\"error\",\"code\":\"E0101\",\"message\":\"first\",\"file\":\"m.pd\",\"line\":1,\"column\":1,"
+      "\"end_line\":1,\"end_column\":2,\"begin\":0,\"end\":1,\"labels\":[{\"file\":\"m.pd\",\"line\":2,"
+      "\"column\":4,\"end_line\":2,\"end_column\":7,\"begin\":5,\"end\":8,"
+      "\"message\":\"a \\\"label\\\"\\nof two lines\"}],\"notes\":[\"n1\",\"n2 \\u001b\"],\"helps\":[\"h\"]}\n"
+      "{\"level\":\"warning\",\"code\":\"W0101\",\"message\":\"unused `bb`\",\"file\":\"m.pd\",\"line\":2,"
+      "\"column\":1,\"end_line\":2,\"end_column\":3,\"begin\":2,\"end\":4,\"label\":\"never read\",\"labels\":[],"
+      "\"notes\":[],\"helps\":[]}\n"
+      "{\"level\":\"error\",\"code\":\"E0102\",\"message\":\"no place \\\"quoted\\\" \\\\ \\ufffd\",\"labels\":[],"
+      "\"notes\":[],\"helps\":[]}\n");
 }
 
 Test(formats, color) {
@@ -451,9 +453,11 @@ Test(collection, twenty_errors_and_no_more) {
 }
 
 Test(collection, lines_and_columns) {
-  Fixture in = fixture("ab\n\tc\xc3\xa9" "d\r\n\xff" "e");
-  const uint32_t expected[][3] = {{0, 1, 1}, {2, 1, 3}, {3, 2, 1}, {4, 2, 2}, {5, 2, 3}, {7, 2, 4}, {10, 3, 1}, {11, 3, 2},
-                                  {12, 3, 3}, {99, 3, 3}};
+  Fixture in = fixture("ab\n\tc\xc3\xa9"
+                       "d\r\n\xff"
+                       "e");
+  const uint32_t expected[][3] = {{0, 1, 1}, {2, 1, 3},  {3, 2, 1},  {4, 2, 2},  {5, 2, 3},
+                                  {7, 2, 4}, {10, 3, 1}, {11, 3, 2}, {12, 3, 3}, {99, 3, 3}};
   for (size_t i = 0; i < sizeof expected / sizeof *expected; i++) {
     uint32_t line, column;
     diag_line_column(in.all, (Span){0, expected[i][0], expected[i][0]}, &line, &column);
@@ -550,7 +554,9 @@ Test(support, utf8) {
                {"\xf4\x90\x80\x80", 0, 0},
                {"\xf5\x80\x80\x80", 0, 0},
                {"\xe2\x82", 0, 0},
-               {"\xe2" "a\x82", 0, 0}};
+               {"\xe2"
+                "a\x82",
+                0, 0}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
     uint32_t code = 0;
     char back[4];

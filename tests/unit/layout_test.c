@@ -10,8 +10,8 @@
 /* ---- actions ---- */
 
 Test(schedule, action_text) {
-  static const char *const texts[] = {"0F3", "12I0", "3B7", "1W2", "2SEND_F1", "3RECV_F1", "3SEND_B0", "2RECV_B0",
-                                      "4REDUCE_GRAD"};
+  static const char *const texts[] = {"0F3",      "12I0",     "3B7",      "1W2",         "2SEND_F1",
+                                      "3RECV_F1", "3SEND_B0", "2RECV_B0", "4REDUCE_GRAD"};
   for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
     pd_action action;
     char text[48];
@@ -22,8 +22,10 @@ Test(schedule, action_text) {
 }
 
 Test(schedule, what_is_no_action) {
-  static const char *const texts[] = {"", "F3", "0", "0F", "0G1", "0f1", " 0F1", "0F1 ", "-1F0", "0F-1", "0SEND_1",
-                                      "0REDUCE_GRAD1", "99999999999F1", "0F2147483648", "0FF1", "0F1x"};
+  static const char *const texts[] = {
+      "",     "F3",   "0",    "0F",      "0G1",           "0f1",           " 0F1",
+      "0F1 ", "-1F0", "0F-1", "0SEND_1", "0REDUCE_GRAD1", "99999999999F1", "0F2147483648",
+      "0FF1", "0F1x"};
   for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
     pd_action action = {PD_W, 7, 7};
     cr_assert_not(pd_action_parse(texts[i], &action), "%s", texts[i]);
@@ -94,31 +96,79 @@ typedef struct sample {
 
 static void sample_make(sample *s, int64_t trips, int64_t elements, int64_t weights, int64_t tied) {
   memset(s, 0, sizeof *s);
-  s->segments[0] = (pd_segment_info){.name = "embed", .trips = 1, .out_count = 2, .shared_count = 1,
-                                     .out_wire = {0, 1}, .needs_d_out = {true, true}, .shared = {0}, .act_bytes = 128,
-                                     .stash_bytes = 64, .has_weight_grad = true, .uses_data = {true, false}};
-  s->segments[1] = (pd_segment_info){.name = "loop", .trips = trips, .in_count = 2, .out_count = 2, .in_wire = {0, 1},
-                                     .in_carried = {0, PD_NONE}, .out_wire = {2, 3}, .needs_d_out = {true, true},
-                                     .gives_d_in = {true, true}, .act_bytes = 256, .stash_bytes = 192,
-                                     .scratch_bytes = 320, .tp_elements = elements, .weight_elements = weights,
-                                     .trained_elements = weights, .has_weight_grad = true};
-  s->segments[2] = (pd_segment_info){.name = "head", .trips = 1, .in_count = 3, .shared_count = 1,
-                                     .in_wire = {2, 1, 3}, .in_carried = {PD_NONE, PD_NONE, PD_NONE},
-                                     .gives_d_in = {true, true, true}, .shared = {0}, .act_bytes = 64,
-                                     .stash_bytes = 64, .has_weight_grad = true, .uses_data = {false, true}};
+  s->segments[0] = (pd_segment_info){.name = "embed",
+                                     .trips = 1,
+                                     .out_count = 2,
+                                     .shared_count = 1,
+                                     .out_wire = {0, 1},
+                                     .needs_d_out = {true, true},
+                                     .shared = {0},
+                                     .act_bytes = 128,
+                                     .stash_bytes = 64,
+                                     .has_weight_grad = true,
+                                     .uses_data = {true, false}};
+  s->segments[1] = (pd_segment_info){.name = "loop",
+                                     .trips = trips,
+                                     .in_count = 2,
+                                     .out_count = 2,
+                                     .in_wire = {0, 1},
+                                     .in_carried = {0, PD_NONE},
+                                     .out_wire = {2, 3},
+                                     .needs_d_out = {true, true},
+                                     .gives_d_in = {true, true},
+                                     .act_bytes = 256,
+                                     .stash_bytes = 192,
+                                     .scratch_bytes = 320,
+                                     .tp_elements = elements,
+                                     .weight_elements = weights,
+                                     .trained_elements = weights,
+                                     .has_weight_grad = true};
+  s->segments[2] = (pd_segment_info){.name = "head",
+                                     .trips = 1,
+                                     .in_count = 3,
+                                     .shared_count = 1,
+                                     .in_wire = {2, 1, 3},
+                                     .in_carried = {PD_NONE, PD_NONE, PD_NONE},
+                                     .gives_d_in = {true, true, true},
+                                     .shared = {0},
+                                     .act_bytes = 64,
+                                     .stash_bytes = 64,
+                                     .has_weight_grad = true,
+                                     .uses_data = {false, true}};
   for (int w = 0; w < 4; w++) s->wires[w] = (pd_wire_info){"w", elements, true};
-  s->params[0] = (pd_param_info){.name = "tied", .rank = 1, .shape = {tied}, .split_axis = PD_NONE,
-                                 .segment = PD_NONE, .elements = tied};
-  s->params[1] = (pd_param_info){.name = "loop.{}.w", .rank = 1, .shape = {weights}, .split_axis = PD_NONE,
-                                 .segment = 1, .per_trip = true, .elements = weights};
-  s->params[2] = (pd_param_info){.name = "unused", .rank = 1, .shape = {7}, .split_axis = PD_NONE,
-                                 .segment = PD_NONE, .elements = 7};
-  for (int d = 0; d < 2; d++) s->data[d] = (pd_data_info){.name = "d", .is_integer = true, .rank = 1, .shape = {5},
-                                                          .elements = 5, .split_axis = PD_NONE};
-  s->program = (pd_program){.real_bytes = 4, .pp = 1, .dp = 2, .tp = 1, .chunks = 1, .batch = 8, .microbatch = 1,
-                            .microbatches = 4, .segment_count = 3, .wire_count = 4, .param_count = 3, .data_count = 2,
-                            .segments = s->segments, .wires = s->wires, .params = s->params, .data = s->data,
-                            .loss_segment = 2, .logits_segment = PD_NONE, .optimizer = PD_ADAMW};
+  s->params[0] = (pd_param_info){
+      .name = "tied", .rank = 1, .shape = {tied}, .split_axis = PD_NONE, .segment = PD_NONE, .elements = tied};
+  s->params[1] = (pd_param_info){.name = "loop.{}.w",
+                                 .rank = 1,
+                                 .shape = {weights},
+                                 .split_axis = PD_NONE,
+                                 .segment = 1,
+                                 .per_trip = true,
+                                 .elements = weights};
+  s->params[2] = (pd_param_info){
+      .name = "unused", .rank = 1, .shape = {7}, .split_axis = PD_NONE, .segment = PD_NONE, .elements = 7};
+  for (int d = 0; d < 2; d++)
+    s->data[d] =
+        (pd_data_info){.name = "d", .is_integer = true, .rank = 1, .shape = {5}, .elements = 5, .split_axis = PD_NONE};
+  s->program = (pd_program){.real_bytes = 4,
+                            .pp = 1,
+                            .dp = 2,
+                            .tp = 1,
+                            .chunks = 1,
+                            .batch = 8,
+                            .microbatch = 1,
+                            .microbatches = 4,
+                            .segment_count = 3,
+                            .wire_count = 4,
+                            .param_count = 3,
+                            .data_count = 2,
+                            .segments = s->segments,
+                            .wires = s->wires,
+                            .params = s->params,
+                            .data = s->data,
+                            .loss_segment = 2,
+                            .logits_segment = PD_NONE,
+                            .optimizer = PD_ADAMW};
 }
 
 static const char *const one_rank[] = {"0F0 0B0 0F1 0B1 0F2 0B2 0F3 0B3 0REDUCE_GRAD"};
@@ -308,7 +358,8 @@ Test(layout, split_backwards_keep_what_weights_read) {
   pd_layout_free(layout);
   on_one_rank(&p, &s);
   layout = pd_layout_new(&s.program, &p.pipeline, 0);
-  /* fused: one stash; the skip's gradient, and two of x in turn; the last wire's is done when the third would be made */
+  /* fused: one stash; the skip's gradient, and two of x in turn; the last wire's is done when the third would be made
+   */
   cr_assert_eq(layout->chunks[0].inner.bytes, 192 + 4 * 64);
   pd_layout_free(layout);
 }

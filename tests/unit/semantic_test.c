@@ -27,9 +27,15 @@ static Result compile_with(const char *source, const char *model, const Define *
   const char *path = directory ? arena_printf(result.arena, "%s/test.pd", directory) : "test.pd";
   uint32_t file = diag_add_source(result.diagnostics, path, source, strlen(source));
   const char *const dirs[] = {PDC_BUILD_ROOT "/templates"};
-  SemanticInput input = {result.arena, names, result.diagnostics,
+  SemanticInput input = {result.arena,
+                         names,
+                         result.diagnostics,
                          syntax_parse(result.arena, names, result.diagnostics, file),
-                         model,        defines, count, dirs, 1};
+                         model,
+                         defines,
+                         count,
+                         dirs,
+                         1};
   result.fine = semantic_run(&input, &result.semantic);
   size_t length = 0;
   FILE *out = open_memstream(&result.text, &length);
@@ -44,7 +50,9 @@ static Result compile_with(const char *source, const char *model, const Define *
   return result;
 }
 
-static Result compile(const char *source) { return compile_with(source, NULL, NULL, 0, NULL); }
+static Result compile(const char *source) {
+  return compile_with(source, NULL, NULL, 0, NULL);
+}
 
 static void release(Result *result) {
   free(result->text);
@@ -221,22 +229,21 @@ Test(semantic, llama) {
 }
 
 Test(semantic, mlp) {
-  Result r = compile(
-      "dim batch = 16384, pixel = 784, hidden = 1024, wide = 4096, class = 10;\n"
-      "parallel < pp=8; dp=64; tp=8; >\n"
-      "shard < batch=dp; wide=tp; >\n"
-      "optimizer < kind=sgd; lr=0.1; momentum=0.9; >\n"
-      "block linear<m, n>(x: [.., m]) -> [.., n] {\n"
-      "  param w: [m, n] = kaiming(m), b: [n] = 0;\n"
-      "  return x @ w + b;\n"
-      "}\n"
-      "model mlp(x: f32[batch, pixel], y: i32[batch]) {\n"
-      "  h = relu(linear(x, n=hidden));\n"
-      "  repeat 8 { h = h + linear(relu(linear(h, n=wide)), n=hidden); }\n"
-      "  out = linear(h, n=class);\n"
-      "  metric accuracy = accuracy(out, y);\n"
-      "  loss xent(out, y);\n"
-      "}\n");
+  Result r = compile("dim batch = 16384, pixel = 784, hidden = 1024, wide = 4096, class = 10;\n"
+                     "parallel < pp=8; dp=64; tp=8; >\n"
+                     "shard < batch=dp; wide=tp; >\n"
+                     "optimizer < kind=sgd; lr=0.1; momentum=0.9; >\n"
+                     "block linear<m, n>(x: [.., m]) -> [.., n] {\n"
+                     "  param w: [m, n] = kaiming(m), b: [n] = 0;\n"
+                     "  return x @ w + b;\n"
+                     "}\n"
+                     "model mlp(x: f32[batch, pixel], y: i32[batch]) {\n"
+                     "  h = relu(linear(x, n=hidden));\n"
+                     "  repeat 8 { h = h + linear(relu(linear(h, n=wide)), n=hidden); }\n"
+                     "  out = linear(h, n=class);\n"
+                     "  metric accuracy = accuracy(out, y);\n"
+                     "  loss xent(out, y);\n"
+                     "}\n");
   Graph *g = graph_of(&r);
   expect_segments(g, "linear*1 repeat*8 out*1 accuracy*1 loss*1");
   cr_assert_eq(g->metrics.count, 1);
@@ -253,25 +260,24 @@ Test(semantic, mlp) {
 }
 
 Test(semantic, cnn_reaches_its_back_end_error) {
-  Result r = compile(
-      "dim batch = 8192, side = 224, class = 1000;\n"
-      "parallel < pp=8; dp=64; tp=8; >\n"
-      "shard < batch=dp; conv.co=tp; >\n"
-      "optimizer < kind=lamb; lr=0.004; decay=0.01; >\n"
-      "block conv<ci, co, h, w>(x: [batch, ci, h, w], k=3, s=1) -> [batch, co, h / s, w / s] {\n"
-      "  param f: [co, ci, k, k] = kaiming(ci * k * k);\n"
-      "  return x |> conv2d(f, stride=s, pad=(k - 1) / 2) |> batchnorm() |> relu();\n"
-      "}\n"
-      "block residual<c, h, w>(x: [batch, c, h, w]) -> [batch, c, h, w] {\n"
-      "  return x + (x |> conv(co=c) |> conv(co=c));\n"
-      "}\n"
-      "block linear<m, n>(x: [.., m]) -> [.., n] { param w: [m, n], b: [n] = 0; return x @ w + b; }\n"
-      "model resnet34(x: f32[batch, 3, side, side], y: i32[batch]) {\n"
-      "  t = x |> conv(co=64, k=7, s=2) |> maxpool(2);\n"
-      "  repeat 3 { t = residual(t); }   t = conv(t, co=128, s=2);\n"
-      "  repeat 4 { t = residual(t); }   t = conv(t, co=256, s=2);\n"
-      "  loss xent(t |> avgpool() |> linear(n=class), y);\n"
-      "}\n");
+  Result r = compile("dim batch = 8192, side = 224, class = 1000;\n"
+                     "parallel < pp=8; dp=64; tp=8; >\n"
+                     "shard < batch=dp; conv.co=tp; >\n"
+                     "optimizer < kind=lamb; lr=0.004; decay=0.01; >\n"
+                     "block conv<ci, co, h, w>(x: [batch, ci, h, w], k=3, s=1) -> [batch, co, h / s, w / s] {\n"
+                     "  param f: [co, ci, k, k] = kaiming(ci * k * k);\n"
+                     "  return x |> conv2d(f, stride=s, pad=(k - 1) / 2) |> batchnorm() |> relu();\n"
+                     "}\n"
+                     "block residual<c, h, w>(x: [batch, c, h, w]) -> [batch, c, h, w] {\n"
+                     "  return x + (x |> conv(co=c) |> conv(co=c));\n"
+                     "}\n"
+                     "block linear<m, n>(x: [.., m]) -> [.., n] { param w: [m, n], b: [n] = 0; return x @ w + b; }\n"
+                     "model resnet34(x: f32[batch, 3, side, side], y: i32[batch]) {\n"
+                     "  t = x |> conv(co=64, k=7, s=2) |> maxpool(2);\n"
+                     "  repeat 3 { t = residual(t); }   t = conv(t, co=128, s=2);\n"
+                     "  repeat 4 { t = residual(t); }   t = conv(t, co=256, s=2);\n"
+                     "  loss xent(t |> avgpool() |> linear(n=class), y);\n"
+                     "}\n");
   cr_assert_not(r.fine);
   cr_assert_eq(diag_errors(r.diagnostics), 1, "%s", r.text);
   cr_assert(strstr(r.text, "E0920"), "%s", r.text);
@@ -280,19 +286,18 @@ Test(semantic, cnn_reaches_its_back_end_error) {
 
 /* ---- pieces of the language ---- */
 
-#define HEAD                                                                        \
-  "dim batch = 8, seq = 4, embed = 6, other = 6, wide = 12, class = 5, heads = 2, kv = 1, head = 3;\n" \
+#define HEAD                                                                                                           \
+  "dim batch = 8, seq = 4, embed = 6, other = 6, wide = 12, class = 5, heads = 2, kv = 1, head = 3;\n"                 \
   "config const layers = 3;\n"
 #define DATA "model m(x: f32[batch, embed], z: f32[batch, seq, embed], t: i32[batch, seq], y: i32[batch]) {\n"
 #define END "  param wl_: [embed, class]; loss xent(x @ wl_, y);\n}\n"
 
 Test(semantic, unrolled_and_indexed_loops) {
-  Result r = compile(HEAD DATA
-                     "  h = x;\n"
-                     "  repeat i = 0 .. 3 { param w: [embed, embed]; h = h + (i + 1) * (h @ w); }\n"
-                     "  repeat j = 1 .. 3 { param w: [embed, embed]; h = h @ w; }\n"
-                     "  repeat layers { repeat 2 { param w: [embed, embed]; h = relu(h @ w); } }\n"
-                     "  param v: [embed, class]; loss xent(h @ v, y);\n}\n");
+  Result r = compile(HEAD DATA "  h = x;\n"
+                               "  repeat i = 0 .. 3 { param w: [embed, embed]; h = h + (i + 1) * (h @ w); }\n"
+                               "  repeat j = 1 .. 3 { param w: [embed, embed]; h = h @ w; }\n"
+                               "  repeat layers { repeat 2 { param w: [embed, embed]; h = relu(h @ w); } }\n"
+                               "  param v: [embed, class]; loss xent(h @ v, y);\n}\n");
   Graph *g = graph_of(&r);
   expect_segments(g, "repeat_0*1 repeat_1*1 repeat_2*1 repeat*2 layers*3 loss*1");
   param_named(g, "repeat.2.w");
@@ -303,13 +308,11 @@ Test(semantic, unrolled_and_indexed_loops) {
 }
 
 Test(semantic, a_loop_inside_a_block_is_a_segment) {
-  Result r = compile(HEAD
-                     "block deep(x: [.., embed], n=2) -> [.., embed] {\n"
-                     "  param first: [embed, embed]; x = x @ first;\n"
-                     "  repeat n { param w: [embed, embed]; x = x + relu(x @ w); }\n"
-                     "  param last: [embed, embed]; return x @ last;\n}\n" DATA
-                     "  out = deep(deep(x), n=4);\n"
-                     "  param v: [embed, class]; loss xent(out @ v, y);\n}\n");
+  Result r = compile(HEAD "block deep(x: [.., embed], n=2) -> [.., embed] {\n"
+                          "  param first: [embed, embed]; x = x @ first;\n"
+                          "  repeat n { param w: [embed, embed]; x = x + relu(x @ w); }\n"
+                          "  param last: [embed, embed]; return x @ last;\n}\n" DATA "  out = deep(deep(x), n=4);\n"
+                          "  param v: [embed, class]; loss xent(out @ v, y);\n}\n");
   Graph *g = graph_of(&r);
   expect_segments(g, "out*1 n*2 out_2*1 n_2*4 out_3*1 loss*1");
   param_named(g, "deep.n.{}.w");
@@ -318,11 +321,10 @@ Test(semantic, a_loop_inside_a_block_is_a_segment) {
 }
 
 Test(semantic, captured_and_carried_values) {
-  Result r = compile(HEAD DATA
-                     "  a = relu(x);\n"
-                     "  h = a;\n"
-                     "  repeat 3 { h = h + a * 2; }\n"
-                     "  param v: [embed, class]; loss xent((h + a) @ v, y);\n}\n");
+  Result r = compile(HEAD DATA "  a = relu(x);\n"
+                               "  h = a;\n"
+                               "  repeat 3 { h = h + a * 2; }\n"
+                               "  param v: [embed, class]; loss xent((h + a) @ v, y);\n}\n");
   Graph *g = graph_of(&r);
   expect_segments(g, "a*1 repeat*3 loss*1");
   const Segment *loop = &g->segments.at[1];
@@ -335,10 +337,9 @@ Test(semantic, captured_and_carried_values) {
 }
 
 Test(semantic, swapped_names_and_inputs_are_copied_into_a_loop) {
-  Result r = compile(HEAD DATA
-                     "  a = x; b = relu(x);\n"
-                     "  repeat 3 { old = a; a = b + 1; b = old; }\n"
-                     "  param v: [embed, class]; loss xent((a + b) @ v, y);\n}\n");
+  Result r = compile(HEAD DATA "  a = x; b = relu(x);\n"
+                               "  repeat 3 { old = a; a = b + 1; b = old; }\n"
+                               "  param v: [embed, class]; loss xent((a + b) @ v, y);\n}\n");
   Graph *g = graph_of(&r);
   const Segment *loop = &g->segments.at[g->segments.count - 2];
   cr_assert_eq(loop->trips, 3);
@@ -348,9 +349,8 @@ Test(semantic, swapped_names_and_inputs_are_copied_into_a_loop) {
 }
 
 Test(semantic, unused_work_is_dropped_and_named) {
-  Result r = compile(HEAD DATA
-                     "  param w: [embed, wide];\n"
-                     "  lost = x @ w;\n" END);
+  Result r = compile(HEAD DATA "  param w: [embed, wide];\n"
+                               "  lost = x @ w;\n" END);
   Graph *g = graph_of(&r);
   expect_segments(g, "loss*1");
   const Param *w = param_named(g, "w");
@@ -361,13 +361,12 @@ Test(semantic, unused_work_is_dropped_and_named) {
 }
 
 Test(semantic, losses_of_several_statements_share_a_segment) {
-  Result r = compile(HEAD DATA
-                     "  param v: [embed, class];\n"
-                     "  h = x @ v;\n"
-                     "  a = xent(h, y);\n"
-                     "  b = mean(h * h);\n"
-                     "  metric penalty = b;\n"
-                     "  loss a + 0.1 * b - 2 * b / 4;\n}\n");
+  Result r = compile(HEAD DATA "  param v: [embed, class];\n"
+                               "  h = x @ v;\n"
+                               "  a = xent(h, y);\n"
+                               "  b = mean(h * h);\n"
+                               "  metric penalty = b;\n"
+                               "  loss a + 0.1 * b - 2 * b / 4;\n}\n");
   Graph *g = graph_of(&r);
   expect_segments(g, "h*1 loss*1");
   const Op *sum = op_of_kind(g, OP_SUM, 0);
@@ -376,10 +375,9 @@ Test(semantic, losses_of_several_statements_share_a_segment) {
 }
 
 Test(semantic, broadcasting) {
-  Result r = compile(HEAD DATA
-                     "  param p: [seq, embed], g: [embed], s: [];\n"
-                     "  a = z + p; b = g * a; c = sum(b, embed); d = b - c; e = s * d / 3;\n"
-                     "  param v: [embed, class]; loss xent(e @ v, t);\n}\n");
+  Result r = compile(HEAD DATA "  param p: [seq, embed], g: [embed], s: [];\n"
+                               "  a = z + p; b = g * a; c = sum(b, embed); d = b - c; e = s * d / 3;\n"
+                               "  param v: [embed, class]; loss xent(e @ v, t);\n}\n");
   Graph *g = graph_of(&r);
   const Op *b = op_of_kind(g, OP_MUL, 0), *d = op_of_kind(g, OP_SUB, 0);
   cr_assert_eq(b->offset[0], 2);
@@ -390,17 +388,16 @@ Test(semantic, broadcasting) {
 }
 
 Test(semantic, einsum_and_moves) {
-  Result r = compile(HEAD DATA
-                     "  param w: [heads, head, embed], u: [embed, heads, head];\n"
-                     "  q = einsum(\"b s e, e h d -> b h s d\", z, u);\n"
-                     "  k = transpose(q, batch, seq, heads, head);\n"
-                     "  o = einsum(\"b s h d, h d e -> b s e\", k, w);\n"
-                     "  m = einsum(\"b s e -> e b\", o);\n"
-                     "  r = reshape(k, batch, seq, heads * head);\n"
-                     "  a, b = split(r, 2, axis=-1);\n"
-                     "  c = concat(b, a, axis=-1) + slice(concat(r, r, axis=-1), -1, begin=3, end=9);\n"
-                     "  n = transpose(m) + sum(reshape(c, batch, seq, embed), seq);\n"
-                     "  param v: [embed, class]; loss xent(n @ v, y);\n}\n");
+  Result r = compile(HEAD DATA "  param w: [heads, head, embed], u: [embed, heads, head];\n"
+                               "  q = einsum(\"b s e, e h d -> b h s d\", z, u);\n"
+                               "  k = transpose(q, batch, seq, heads, head);\n"
+                               "  o = einsum(\"b s h d, h d e -> b s e\", k, w);\n"
+                               "  m = einsum(\"b s e -> e b\", o);\n"
+                               "  r = reshape(k, batch, seq, heads * head);\n"
+                               "  a, b = split(r, 2, axis=-1);\n"
+                               "  c = concat(b, a, axis=-1) + slice(concat(r, r, axis=-1), -1, begin=3, end=9);\n"
+                               "  n = transpose(m) + sum(reshape(c, batch, seq, embed), seq);\n"
+                               "  param v: [embed, class]; loss xent(n @ v, y);\n}\n");
   Graph *g = graph_of(&r);
   cr_assert_eq(count_of(g, OP_SLICE), 3);
   cr_assert_eq(count_of(g, OP_CONCAT), 2);
@@ -411,13 +408,11 @@ Test(semantic, einsum_and_moves) {
 }
 
 Test(semantic, generic_blocks_infer_sizes) {
-  Result r = compile(HEAD
-                     "block pair<n>(a: [.., 2 * n], b: [n, 4]) -> [.., n] {\n"
-                     "  param w: [2 * n, n];\n"
-                     "  return a @ w;\n}\n" DATA
-                     "  param b: [embed, 4], up: [embed, wide];\n"
-                     "  h = pair(x @ up, b);\n"
-                     "  param v: [embed, class]; loss xent(h @ v, y);\n}\n");
+  Result r = compile(HEAD "block pair<n>(a: [.., 2 * n], b: [n, 4]) -> [.., n] {\n"
+                          "  param w: [2 * n, n];\n"
+                          "  return a @ w;\n}\n" DATA "  param b: [embed, 4], up: [embed, wide];\n"
+                          "  h = pair(x @ up, b);\n"
+                          "  param v: [embed, class]; loss xent(h @ v, y);\n}\n");
   Graph *g = graph_of(&r);
   const Param *w = param_named(g, "pair.w");
   cr_assert_str_eq(axes_text(g, w->rank, w->axes, false), "[12, embed]");
@@ -425,10 +420,11 @@ Test(semantic, generic_blocks_infer_sizes) {
 }
 
 Test(semantic, library) {
-  Result r = compile("import \"std/nn.pd\" as nn;\n" HEAD DATA
-                     "  h = nn.embedding(t, vocab=10, n=embed) |> nn.rmsnorm() |> nn.mlp(hidden=wide) |> nn.swiglu(hidden=wide);\n"
-                     "  h = dropout(nn.layernorm(nn.linear(h, n=embed)), 0.1);\n"
-                     "  loss xent(nn.project(h, n=class), t);\n}\n");
+  Result r = compile(
+      "import \"std/nn.pd\" as nn;\n" HEAD DATA
+      "  h = nn.embedding(t, vocab=10, n=embed) |> nn.rmsnorm() |> nn.mlp(hidden=wide) |> nn.swiglu(hidden=wide);\n"
+      "  h = dropout(nn.layernorm(nn.linear(h, n=embed)), 0.1);\n"
+      "  loss xent(nn.project(h, n=class), t);\n}\n");
   Graph *g = graph_of(&r);
   param_named(g, "embedding.weight");
   param_named(g, "linear.bias");
@@ -437,12 +433,12 @@ Test(semantic, library) {
 }
 
 Test(semantic, conditions_constants_and_scalars) {
-  Result r = compile("const deep = true, name = \"a\" ;\n" HEAD DATA
-                     "  k = 2; h = x;\n"
-                     "  if (deep && layers >= 3 && name == \"a\") { k = k + 1; h = h * k; } else { h = h * unknown; }\n"
-                     "  if (!deep) { h = h @ nothing; }\n"
-                     "  param w: [embed, class] = xavier(embed, class), u: [class] = uniform(-1, 1), c: [class] = -1 / 2;\n"
-                     "  loss mse(h @ w + u + c, h @ w);\n}\n");
+  Result r =
+      compile("const deep = true, name = \"a\" ;\n" HEAD DATA "  k = 2; h = x;\n"
+              "  if (deep && layers >= 3 && name == \"a\") { k = k + 1; h = h * k; } else { h = h * unknown; }\n"
+              "  if (!deep) { h = h @ nothing; }\n"
+              "  param w: [embed, class] = xavier(embed, class), u: [class] = uniform(-1, 1), c: [class] = -1 / 2;\n"
+              "  loss mse(h @ w + u + c, h @ w);\n}\n");
   Graph *g = graph_of(&r);
   const Op *mul = op_of_kind(g, OP_MUL, 0);
   cr_assert_eq(g->values.at[mul->in[1]].number, 3);
@@ -453,11 +449,10 @@ Test(semantic, conditions_constants_and_scalars) {
 }
 
 Test(semantic, frozen_params_and_zero_trips) {
-  Result r = compile(HEAD DATA
-                     "  frozen param e: [embed, embed];\n"
-                     "  h = x @ e;\n"
-                     "  repeat 0 { param q: [embed, embed]; h = h @ q; }\n"
-                     "  param v: [embed, class]; loss xent(h @ v, y);\n}\n");
+  Result r = compile(HEAD DATA "  frozen param e: [embed, embed];\n"
+                               "  h = x @ e;\n"
+                               "  repeat 0 { param q: [embed, embed]; h = h @ q; }\n"
+                               "  param v: [embed, class]; loss xent(h @ v, y);\n}\n");
   Graph *g = graph_of(&r);
   cr_assert(param_named(g, "e")->frozen);
   cr_assert_eq(g->params.count, 2);
@@ -465,12 +460,13 @@ Test(semantic, frozen_params_and_zero_trips) {
 }
 
 Test(semantic, defines) {
-  Define defines[] = {{"layers", "6 * 2"}, {"parallel.pp", "4"}, {"schedule.kind", "zb-h1"}, {"data.train", "a/b.bin"},
-                      {"data.train.x", "x.npy"}, {"shard.wide", "tp"}, {"train.steps", "1K"}};
-  Result r = compile_with(HEAD "parallel < pp=2; >\n" DATA
-                               "  h = x; repeat layers { param w: [embed, embed]; h = h @ w; }\n"
-                               "  param v: [embed, class]; loss xent(h @ v, y);\n}\n",
-                          NULL, defines, sizeof defines / sizeof *defines, NULL);
+  Define defines[] = {{"layers", "6 * 2"},       {"parallel.pp", "4"},      {"schedule.kind", "zb-h1"},
+                      {"data.train", "a/b.bin"}, {"data.train.x", "x.npy"}, {"shard.wide", "tp"},
+                      {"train.steps", "1K"}};
+  Result r =
+      compile_with(HEAD "parallel < pp=2; >\n" DATA "  h = x; repeat layers { param w: [embed, embed]; h = h @ w; }\n"
+                        "  param v: [embed, class]; loss xent(h @ v, y);\n}\n",
+                   NULL, defines, sizeof defines / sizeof *defines, NULL);
   Graph *g = graph_of(&r);
   expect_segments(g, "h*1 layers*12 loss*1");
   cr_assert_eq(r.semantic.config.pp, 4);
@@ -494,7 +490,8 @@ Test(semantic, learning_rates) {
 }
 
 Test(semantic, several_models) {
-  const char *source = HEAD "model a(x: f32[batch, embed], y: i32[batch]) {" END "model b(x: f32[batch, embed], y: i32[batch]) {" END;
+  const char *source =
+      HEAD "model a(x: f32[batch, embed], y: i32[batch]) {" END "model b(x: f32[batch, embed], y: i32[batch]) {" END;
   Result r = compile_with(source, "b", NULL, 0, NULL);
   cr_assert_str_eq(graph_of(&r)->model, "b");
   release(&r);
@@ -507,7 +504,8 @@ Test(semantic, list_config) {
   const char *source = HEAD "parallel < tp=2; >\n";
   uint32_t file = diag_add_source(diagnostics, "test.pd", source, strlen(source));
   Define define = {"layers", "7"};
-  SemanticInput input = {arena, names, diagnostics, syntax_parse(arena, names, diagnostics, file), NULL, &define, 1, NULL, 0};
+  SemanticInput input = {arena, names, diagnostics, syntax_parse(arena, names, diagnostics, file), NULL, &define, 1,
+                         NULL,  0};
   Text text = {.arena = arena};
   semantic_list_config(&input, &text);
   cr_assert(strstr(text.at, "layers integer 7 (default 3)\n"), "%s", text.at);
@@ -572,10 +570,11 @@ Test(semantic, imported_constants_dims_and_blocks) {
              "block scale(x: [.., width]) -> [.., width] { param g: [width] = base.one; return x * g * twice; }\n");
   write_file(directory, "base.pd", "const one = 1;\n");
   const char *const names[] = {"lib.pd", "base.pd"};
-  Result r = compile_with("import \"lib.pd\" as lib; import \"base.pd\" as b;\ndim batch = 4, class = 3 * lib.twice - b.one;\n"
-                          "model m(x: f32[batch, lib.width], y: i32[batch]) {\n"
-                          "  param v: [lib.width, class]; loss xent(lib.scale(x) @ v, y);\n}\n",
-                          NULL, NULL, 0, directory);
+  Result r =
+      compile_with("import \"lib.pd\" as lib; import \"base.pd\" as b;\ndim batch = 4, class = 3 * lib.twice - b.one;\n"
+                   "model m(x: f32[batch, lib.width], y: i32[batch]) {\n"
+                   "  param v: [lib.width, class]; loss xent(lib.scale(x) @ v, y);\n}\n",
+                   NULL, NULL, 0, directory);
   Graph *g = graph_of(&r);
   cr_assert_eq(r.semantic.modules.count, 3);
   param_named(g, "scale.g");
@@ -645,16 +644,25 @@ static const Wrong wrong_programs[] = {
     {BODY("a = relu(x, x);"), "E0215", {"`relu`", "at most 1"}},
     {BODY("a = layernorm(x, epsilon=1);"), "E0215", {"`epsilon`"}},
     {BODY("a = dropout(x);"), "E0215", {"`dropout`", "`p`"}},
-    {HEAD "block f(x: [.., embed]) -> [.., embed] { return x; }\n" DATA "a = f(x, q=3);\n" END, "E0215", {"`f`", "`q`"}},
-    {HEAD "block f(x: [.., embed]) -> [.., embed] { return x; }\n" DATA "a = f();\n" END, "E0215", {"needs the input `x`"}},
+    {HEAD "block f(x: [.., embed]) -> [.., embed] { return x; }\n" DATA "a = f(x, q=3);\n" END,
+     "E0215",
+     {"`f`", "`q`"}},
+    {HEAD "block f(x: [.., embed]) -> [.., embed] { return x; }\n" DATA "a = f();\n" END,
+     "E0215",
+     {"needs the input `x`"}},
     {HEAD "block f(x: [.., embed]) -> [.., embed] { return g(x); }\n"
           "block g(x: [.., embed]) -> [.., embed] { return f(x); }\n" DATA "a = f(x);\n" END,
-     "E0217", {"f -> g -> f"}},
+     "E0217",
+     {"f -> g -> f"}},
     {HEAD, "E0218", {"no model"}},
     {HEAD "model a(x: f32[batch, embed], y: i32[batch]) {" END "model b(x: f32[batch, embed], y: i32[batch]) {" END,
-     "E0218", {"2 models: a, b", "--model="}},
-    {HEAD "block f(x: [.., embed]) -> [.., embed] { y = x; }\n" DATA "a = f(x);\n" END, "E0219", {"`f` returns nothing"}},
-    {HEAD "block f(x: [.., embed]) -> [.., embed] { repeat 2 { return x; } return x; }\n" DATA "a = f(x);\n" END, "E0219",
+     "E0218",
+     {"2 models: a, b", "--model="}},
+    {HEAD "block f(x: [.., embed]) -> [.., embed] { y = x; }\n" DATA "a = f(x);\n" END,
+     "E0219",
+     {"`f` returns nothing"}},
+    {HEAD "block f(x: [.., embed]) -> [.., embed] { repeat 2 { return x; } return x; }\n" DATA "a = f(x);\n" END,
+     "E0219",
      {"`return`", "`repeat`"}},
     {BODY("loss mean(x);"), "E0219", {"second `loss`"}},
     {HEAD DATA "a = x + 1;\n}\n", "E0220", {"`m` has no `loss`"}},
@@ -662,22 +670,29 @@ static const Wrong wrong_programs[] = {
     {BODY("repeat -1 { a = x; }"), "E0222", {"-1 trips"}},
     {BODY("param w: [x, 3];"), "E0223", {"`x` is a tensor"}},
     /* shapes */
-    {BODY("param w: [wide, embed]; a = x @ w;"), "E0301",
+    {BODY("param w: [wide, embed]; a = x @ w;"),
+     "E0301",
      {"`embed` with `wide`", "`x` ends with `embed` = 6", "`w` starts with `wide` = 12"}},
     {BODY("param w: [other, embed]; a = x @ w;"), "E0301", {"`embed` with `other`", "match by name"}},
-    {BODY("param w: [6, 6]; a = w @ concat(w, w, axis=0);"), "E0301",
-     {"`6` with `12`"}},
+    {BODY("param w: [6, 6]; a = w @ concat(w, w, axis=0);"), "E0301", {"`6` with `12`"}},
     {BODY("param w: [6, 6], u: [6, 6]; a = w @ u;"), "E0302", {"ambiguous", "einsum"}},
     {BODY("param w: [wide]; a = x + w;"), "E0303", {"embed = 6", "wide = 12"}},
     {BODY("param p: [3, embed]; a = z + p;"), "E0303", {"seq = 4", "3"}},
     {BODY("param p: [8, embed]; a = x + p;"), "E0303", {"batch axis"}},
     {BODY("param p: [6, 6, 6], q: [6]; a = p + q;"), "E0304", {"ambiguous"}},
-    {HEAD "block f(x: [.., wide]) -> [.., wide] { return x; }\n" DATA "a = f(x);\n" END, "E0305",
+    {HEAD "block f(x: [.., wide]) -> [.., wide] { return x; }\n" DATA "a = f(x);\n" END,
+     "E0305",
      {"input `x` of `f`", "embed = 6", "`wide` = 12"}},
-    {HEAD "block f<n>(x: [.., n], y: [.., n]) -> [.., n] { return x + y; }\n" DATA "param w: [embed, wide]; a = f(x, x @ w);\n" END,
-     "E0305", {"`wide` = 12", "`embed` = 6"}},
-    {HEAD "block f(x: [.., embed]) -> [.., wide] { return x; }\n" DATA "a = f(x);\n" END, "E0306", {"the result of `f`"}},
-    {BODY("h = x; param w: [embed, wide]; repeat 2 { h = h @ w; }"), "E0307", {"[batch = 8, embed = 6]", "[batch = 8, wide = 12]"}},
+    {HEAD "block f<n>(x: [.., n], y: [.., n]) -> [.., n] { return x + y; }\n" DATA
+          "param w: [embed, wide]; a = f(x, x @ w);\n" END,
+     "E0305",
+     {"`wide` = 12", "`embed` = 6"}},
+    {HEAD "block f(x: [.., embed]) -> [.., wide] { return x; }\n" DATA "a = f(x);\n" END,
+     "E0306",
+     {"the result of `f`"}},
+    {BODY("h = x; param w: [embed, wide]; repeat 2 { h = h @ w; }"),
+     "E0307",
+     {"[batch = 8, embed = 6]", "[batch = 8, wide = 12]"}},
     {BODY("a, b = split(x, 3, axis=embed);"), "E0308", {"3 tensors for 2 names"}},
     {BODY("a = x < 3;"), "E0308", {"constants"}},
     {BODY("param s: [embed]; a = dropout(s, 0.5);"), "E0308", {"`dropout`", "batch", "[embed = 6]"}},
@@ -691,8 +706,10 @@ static const Wrong wrong_programs[] = {
     {BODY("param w: [embed, 0];"), "E0313", {"`w`", "size 0"}},
     {HEAD "dim none = 0;\nblock linear<m, n>(x: [.., m]) -> [.., n] { param w: [m, n]; return x @ w; }\n" DATA
           "a = linear(x, n=none);\n" END,
-     "E0313", {"`linear.w`", "none = 0"}},
-    {HEAD "block linear<m, n>(x: [.., m]) -> [.., n] { param w: [m, n]; return x @ w; }\n" DATA "a = linear(x);\n" END, "E0314",
+     "E0313",
+     {"`linear.w`", "none = 0"}},
+    {HEAD "block linear<m, n>(x: [.., m]) -> [.., n] { param w: [m, n]; return x @ w; }\n" DATA "a = linear(x);\n" END,
+     "E0314",
      {"`n` of `linear`", "n=..."}},
     {HEAD DATA "loss x;\n}\n", "E0315", {"the loss", "[batch = 8, embed = 6]", "mean(x)"}},
     {HEAD DATA "param s: []; loss s * s;\n}\n", "E0315", {"does not depend on the samples"}},
@@ -708,7 +725,8 @@ static const Wrong wrong_programs[] = {
     {BODY("a = concat(x, z, axis=embed);"), "E0321", {"[batch = 8, seq = 4, embed = 6]"}},
     {BODY("a = slice(x, embed, begin=4, end=9);"), "E0321", {"4 to 9", "`embed` = 6"}},
     {BODY("a, b = split(x, 4, axis=embed);"), "E0321", {"`embed` = 6", "4 equal parts"}},
-    {BODY("param q: [embed, heads, head], k: [embed, kv, head]; a = sdpa(z @ q, z @ k, z @ k);"), "E0308",
+    {BODY("param q: [embed, heads, head], k: [embed, kv, head]; a = sdpa(z @ q, z @ k, z @ k);"),
+     "E0308",
      {"`heads` = 2", "`kv` = 1", "group=2"}},
     {BODY("a = max(x, embed);"), "E0921", {"`max`"}},
     {HEAD DATA "param w: [embed, class]; s = t; loss xent(z @ w, t, ignore=0);\n}\n", "E0921", {"-100"}},
@@ -719,13 +737,15 @@ static const Wrong wrong_programs[] = {
     {HEAD "shard < baatch=dp; >\n" DATA END, "E0403", {"`baatch`", "did you mean `batch`?"}},
     {HEAD "shard < layers=tp; >\n" DATA END, "E0403", {"`layers`", "const"}},
     {HEAD "shard < wide=pp; >\n" DATA END, "E0404", {"`pp`", "dp, tp, cp and ep"}},
-    {HEAD "shard < embed=tp; wide=tp; >\n" DATA "param w: [embed, wide]; a = x @ w;\n" END, "E0405",
+    {HEAD "shard < embed=tp; wide=tp; >\n" DATA "param w: [embed, wide]; a = x @ w;\n" END,
+     "E0405",
      {"`w`", "`embed` = 6", "`wide` = 12", "tp"}},
     {HEAD "shard < embed=dp; >\n" DATA END, "E0406", {"`batch`", "`embed`"}},
     {HEAD "parallel < dp=2; >\n" DATA END, "E0407", {"dp = 2", "batch=dp;"}},
     {HEAD "parallel < cp=2; >\n" DATA END, "E0408", {"cp=2"}},
     {HEAD "parallel < dp=*; >\n" DATA END, "E0408", {"`parallel.dp`"}},
-    {HEAD "parallel < tp=2; > shard < wide=tp; >\n" DATA "param w: [embed, wide]; a = layernorm(x @ w);\n" END, "E0409",
+    {HEAD "parallel < tp=2; > shard < wide=tp; >\n" DATA "param w: [embed, wide]; a = layernorm(x @ w);\n" END,
+     "E0409",
      {"`layernorm`", "`wide` = 12", "tp=2"}},
     {HEAD "schedule < microbatch=3; >\n" DATA END, "E0501", {"`batch` = 8", "1 * 3", "6 and 9", "microbatch=2"}},
     {HEAD "parallel < dp=3; > shard < batch=dp; >\n" DATA END, "E0501", {"`batch` = 8", "3 * 1", "6 and 9"}},
@@ -736,7 +756,8 @@ Test(semantic, wrong_programs) {
     const Wrong *wrong = &wrong_programs[i];
     Result r = compile(wrong->source);
     cr_expect_not(r.fine, "accepted:\n%s", wrong->source);
-    cr_expect_eq(diag_errors(r.diagnostics), 1, "%u errors, not 1:\n%s\n%s", diag_errors(r.diagnostics), wrong->source, r.text);
+    cr_expect_eq(diag_errors(r.diagnostics), 1, "%u errors, not 1:\n%s\n%s", diag_errors(r.diagnostics), wrong->source,
+                 r.text);
     const char *mark = arena_printf(r.arena, "error[%s]", wrong->code);
     cr_expect(strstr(r.text, mark), "no %s:\n%s\n%s", wrong->code, wrong->source, r.text);
     for (size_t k = 0; k < 6 && wrong->words[k]; k++)
@@ -768,19 +789,17 @@ Test(semantic, errors_do_not_stop_the_pass) {
 }
 
 Test(semantic, an_error_in_a_block_is_told_once) {
-  Result r = compile(HEAD
-                     "block f<n>(x: [.., n]) -> [.., n] { param w: [wide]; return x + w; }\n" DATA
-                     "h = f(x); h = f(h); repeat layers { h = f(h); }\n" END);
+  Result r = compile(HEAD "block f<n>(x: [.., n]) -> [.., n] { param w: [wide]; return x + w; }\n" DATA
+                          "h = f(x); h = f(h); repeat layers { h = f(h); }\n" END);
   cr_assert_eq(diag_errors(r.diagnostics), 1, "%s", r.text);
   cr_assert(strstr(r.text, "in block `f`, called at test.pd:"), "%s", r.text);
   release(&r);
 }
 
 Test(semantic, the_documented_contraction_error) {
-  Result r = compile(HEAD
-                     "block mlp(x: [batch, embed]) -> [batch, embed] {\n"
-                     "  param w1: [embed, wide], b1: [wide] = 0, w2: [wide, embed], b2: [embed] = 0;\n"
-                     "  return gelu(x @ w1 + b1) + x @ w2;\n}\n" DATA "h = mlp(x);\n" END);
+  Result r = compile(HEAD "block mlp(x: [batch, embed]) -> [batch, embed] {\n"
+                          "  param w1: [embed, wide], b1: [wide] = 0, w2: [wide, embed], b2: [embed] = 0;\n"
+                          "  return gelu(x @ w1 + b1) + x @ w2;\n}\n" DATA "h = mlp(x);\n" END);
   cr_assert(strstr(r.text, "error[E0301]: `@` cannot contract `embed` with `wide`"), "%s", r.text);
   cr_assert(strstr(r.text, "help: contract with `w1`, or apply `w2` to `gelu(x @ w1 + b1)`"), "%s", r.text);
   release(&r);

@@ -60,12 +60,24 @@ static void reports(const char *text, const char *expected) {
 static void show(Text *out, const Expr *expr) {
   static const char *const words[] = {"==", "!=", "<=", ">=", "<", ">", "&&", "||"};
   switch (expr->kind) {
-  case EXPR_INT: text_printf(out, "%lld", (long long)expr->integer); break;
-  case EXPR_REAL: text_printf(out, "%g", expr->real); break;
-  case EXPR_STRING: text_printf(out, "\"%s\"", expr->string); break;
-  case EXPR_NAME: text_printf(out, "%s", expr->name.text); break;
-  case EXPR_STAR: text_printf(out, "STAR"); break;
-  case EXPR_ERROR: text_printf(out, "ERROR"); break;
+  case EXPR_INT:
+    text_printf(out, "%lld", (long long)expr->integer);
+    break;
+  case EXPR_REAL:
+    text_printf(out, "%g", expr->real);
+    break;
+  case EXPR_STRING:
+    text_printf(out, "\"%s\"", expr->string);
+    break;
+  case EXPR_NAME:
+    text_printf(out, "%s", expr->name.text);
+    break;
+  case EXPR_STAR:
+    text_printf(out, "STAR");
+    break;
+  case EXPR_ERROR:
+    text_printf(out, "ERROR");
+    break;
   case EXPR_UNARY:
     text_printf(out, "(%c", expr->op);
     show(out, expr->args[0]);
@@ -75,9 +87,12 @@ static void show(Text *out, const Expr *expr) {
   case EXPR_PIPE:
     text_printf(out, "(");
     show(out, expr->args[0]);
-    if (expr->kind == EXPR_PIPE) text_printf(out, " |> ");
-    else if (expr->op >= 256) text_printf(out, " %s ", words[expr->op - EXPR_OP_EQ]);
-    else text_printf(out, " %c ", expr->op);
+    if (expr->kind == EXPR_PIPE)
+      text_printf(out, " |> ");
+    else if (expr->op >= 256)
+      text_printf(out, " %s ", words[expr->op - EXPR_OP_EQ]);
+    else
+      text_printf(out, " %c ", expr->op);
     show(out, expr->args[1]);
     text_printf(out, ")");
     break;
@@ -101,7 +116,9 @@ static const char *shown(const Parsed *parsed, const Expr *expr) {
 }
 
 static void reads_as(const char *expression, const char *tree) {
-  Parsed parsed = parse_well(arena_printf(arena_new(), "const v = %s;\n", expression));
+  char text[256];
+  snprintf(text, sizeof text, "const v = %s;\n", expression);
+  Parsed parsed = parse_well(text);
   cr_assert_str_eq(shown(&parsed, parsed.module->items[0]->bindings[0].value), tree, "`%s`", expression);
   arena_free(parsed.arena);
 }
@@ -174,7 +191,8 @@ Test(syntax, numbers_are_exact) {
   reads_as("6e-5", "6e-05");
   Parsed parsed = parse_well("const a = 1e4, b = 5, c = 2.0, d = 1.2M, e = 1e30B;");
   const ExprKind kinds[] = {EXPR_REAL, EXPR_INT, EXPR_REAL, EXPR_INT, EXPR_REAL};
-  for (uint32_t i = 0; i < 5; i++) cr_assert_eq(parsed.module->items[0]->bindings[i].value->kind, kinds[i], "value %u", i);
+  for (uint32_t i = 0; i < 5; i++)
+    cr_assert_eq(parsed.module->items[0]->bindings[i].value->kind, kinds[i], "value %u", i);
   cr_assert_float_eq(parsed.module->items[0]->bindings[4].value->real, 1e39, 1e24);
   cr_assert_str_eq(parsed.module->items[0]->bindings[3].value->string, "1.2M");
   arena_free(parsed.arena);
@@ -214,10 +232,12 @@ Test(syntax, every_item) {
 }
 
 Test(syntax, section_values) {
-  Parsed parsed = parse_well("schedule < kind=1f1b; chunks=2; layout=\"a b\"; >\nschedule < kind=zb-h1; >\n"
-                             "shard < conv.co=tp; >\nparallel < dp=*; tp=a - b; pp=(a < b); ep=-1; cp=a-b; >\ndata < >\n"
-                             "schedule < kind=1f1b-v; kind=a - b; kind=(a-b); kind=a-1; >\n");
-  const char *values[5][4] = {{"1f1b", "2", "\"a b\""}, {"zb-h1"}, {"tp"}, {"STAR", "(a - b)", "(a < b)", "(-1)"}, {NULL}};
+  Parsed parsed =
+      parse_well("schedule < kind=1f1b; chunks=2; layout=\"a b\"; >\nschedule < kind=zb-h1; >\n"
+                 "shard < conv.co=tp; >\nparallel < dp=*; tp=a - b; pp=(a < b); ep=-1; cp=a-b; >\ndata < >\n"
+                 "schedule < kind=1f1b-v; kind=a - b; kind=(a-b); kind=a-1; >\n");
+  const char *values[5][4] = {
+      {"1f1b", "2", "\"a b\""}, {"zb-h1"}, {"tp"}, {"STAR", "(a - b)", "(a < b)", "(-1)"}, {NULL}};
   for (uint32_t i = 0; i < 5; i++)
     for (uint32_t j = 0; j < 4 && values[i][j] != NULL; j++)
       cr_assert_str_eq(shown(&parsed, parsed.module->items[i]->bindings[j].value), values[i][j]);
@@ -234,10 +254,11 @@ Test(syntax, section_values) {
 }
 
 Test(syntax, every_statement) {
-  Parsed parsed = parse_well(
-      "block f(x: [m]) -> [m] {\n  param w: [m, n] = normal(0.1), b: [n];\n  frozen param c: [];\n  y = x;\n"
-      "  a, b, c = split(x);\n  repeat 3 { y = y; }\n  repeat i = 0 .. 2 * k { y = y; }\n"
-      "  if (k == 1) { y = x; } else if (k == 2) { } else { y = b; y = c; }\n  metric acc = y;\n  loss y;\n  return y;\n}\n");
+  Parsed parsed =
+      parse_well("block f(x: [m]) -> [m] {\n  param w: [m, n] = normal(0.1), b: [n];\n  frozen param c: [];\n  y = x;\n"
+                 "  a, b, c = split(x);\n  repeat 3 { y = y; }\n  repeat i = 0 .. 2 * k { y = y; }\n"
+                 "  if (k == 1) { y = x; } else if (k == 2) { } else { y = b; y = c; }\n  metric acc = y;\n  loss y;\n "
+                 " return y;\n}\n");
   Stmt *const *body = parsed.module->items[0]->body;
   cr_assert_eq(parsed.module->items[0]->body_count, 10u);
   cr_assert(body[0]->kind == STMT_PARAM && !body[0]->frozen && body[0]->param_count == 2);
@@ -292,7 +313,8 @@ Test(syntax, files_that_are_almost_nothing) {
 }
 
 Test(syntax, names_of_sections_are_ordinary_names) {
-  Parsed parsed = parse_well("data < train=\"f\"; >\ntrain < steps=1; >\nconst parallel = 1, pd = 2, kind = 3, zero = 4;\n");
+  Parsed parsed =
+      parse_well("data < train=\"f\"; >\ntrain < steps=1; >\nconst parallel = 1, pd = 2, kind = 3, zero = 4;\n");
   cr_assert_eq(parsed.module->item_count, 3u);
   arena_free(parsed.arena);
 }
@@ -307,7 +329,8 @@ Test(errors, e0101_nul) {
 }
 
 Test(errors, e0102_utf8) {
-  reports("// caf\xe9\nconst a = \"\xc0\x80\xed\xa0\x80\";\n", "t.pd:1:7: error[E0102]: the source is not valid UTF-8\n");
+  reports("// caf\xe9\nconst a = \"\xc0\x80\xed\xa0\x80\";\n",
+          "t.pd:1:7: error[E0102]: the source is not valid UTF-8\n");
   reports("// \xf4\x90\x80\x80\n", "t.pd:1:4: error[E0102]: the source is not valid UTF-8\n");
   reports("// \xe2\x82", "t.pd:1:4: error[E0102]: the source is not valid UTF-8\n");
   reports("// \xe2\x82\xac \xf0\x9f\x98\x80 \xf4\x8f\xbf\xbf\n", "");
@@ -317,9 +340,10 @@ Test(errors, e0103_characters) {
   reports("const a = 1 \x07;\nconst b = $;\n", "t.pd:1:13: error[E0103]: unexpected character `\\x07`\n"
                                                "t.pd:2:11: error[E0103]: unexpected character `$`\n");
   reports("# a comment; = 3\nconst a = 3 \xc3\x97 4;\n", "t.pd:1:1: error[E0103]: unexpected character `#`\n"
-                                                          "t.pd:2:13: error[E0103]: unexpected character `\xc3\x97`\n");
+                                                         "t.pd:2:13: error[E0103]: unexpected character `\xc3\x97`\n");
   reports("const gr\xc3\xb6\xc3\x9f = 1;\n", "t.pd:1:9: error[E0103]: unexpected character `\xc3\xb6` in a name\n");
-  reports("const a = 'b';\nconst c = \xe2\x80\x9c" "d\xe2\x80\x9d;\n",
+  reports("const a = 'b';\nconst c = \xe2\x80\x9c"
+          "d\xe2\x80\x9d;\n",
           "t.pd:1:11: error[E0103]: strings are written in plain double quotes\n"
           "t.pd:2:11: error[E0103]: strings are written in plain double quotes\n");
   reports("const a = 1\xe2\x80\x8b;\n", "t.pd:1:12: error[E0103]: unexpected character `\\u{200b}`\n");
@@ -330,20 +354,22 @@ Test(errors, e0104_string) {
                                                       "t.pd:2:11: error[E0111]: expected an expression, found `;`\n");
   reports("const a = \"b\\", "t.pd:1:11: error[E0104]: this string never ends\n");
   reports("data < train=\"x; >\nconst b = ;\n", "t.pd:1:14: error[E0104]: this string never ends\n"
-                                               "t.pd:2:11: error[E0111]: expected an expression, found `;`\n");
+                                                "t.pd:2:11: error[E0111]: expected an expression, found `;`\n");
 }
 
 Test(errors, e0105_block_comments) {
-  reports("/* one\n two */ const a = 1;\nconst b = ;\n", "t.pd:1:1: error[E0105]: there are no `/* ... */` comments\n"
-                                                         "t.pd:3:11: error[E0111]: expected an expression, found `;`\n");
+  reports("/* one\n two */ const a = 1;\nconst b = ;\n",
+          "t.pd:1:1: error[E0105]: there are no `/* ... */` comments\n"
+          "t.pd:3:11: error[E0111]: expected an expression, found `;`\n");
   reports("const a = 1; /* open\nconst b = 2;\n",
           "t.pd:1:14: error[E0105]: there are no `/* ... */` comments, and this one never ends\n");
 }
 
 Test(errors, e0106_escape) {
-  reports("const a = \"x\\qy\\\xc3\xa9\", b = \"\\0\";\n", "t.pd:1:13: error[E0106]: unknown escape `\\q` in a string\n"
-                                                    "t.pd:1:16: error[E0106]: unknown escape `\\\xc3\xa9` in a string\n"
-                                                    "t.pd:1:26: error[E0106]: unknown escape `\\0` in a string\n");
+  reports("const a = \"x\\qy\\\xc3\xa9\", b = \"\\0\";\n",
+          "t.pd:1:13: error[E0106]: unknown escape `\\q` in a string\n"
+          "t.pd:1:16: error[E0106]: unknown escape `\\\xc3\xa9` in a string\n"
+          "t.pd:1:26: error[E0106]: unknown escape `\\0` in a string\n");
 }
 
 Test(errors, e0107_number) {
@@ -431,19 +457,21 @@ Test(errors, e0111_lists_at_most_four) {
   reports("model m() { if x { } }\n", "t.pd:1:16: error[E0111]: expected `(`, found `x`\n");
   reports("model m() { repeat i = 0 { } }\n", "t.pd:1:26: error[E0111]: expected `..` or an operator, found `{`\n");
   reports("model m() {\n  const a = 3;\n  x = ;\n}\n", "t.pd:2:3: error[E0111]: `const` is not a statement\n"
-                                                      "t.pd:3:7: error[E0111]: expected an expression, found `;`\n");
+                                                       "t.pd:3:7: error[E0111]: expected an expression, found `;`\n");
   reports("const a = (1, 2", "t.pd:1:16: error[E0113]: `(` is never closed\n");
   reports("block", "t.pd:1:6: error[E0111]: expected a name, found the end of the file\n");
 }
 
 Test(errors, e0112_semicolons) {
-  reports("parallel < pp=8 dp=64; tp=8 >\nconst a = ;\n", "t.pd:1:16: error[E0112]: expected `;` after `8`\n"
-                                                          "t.pd:1:28: error[E0112]: expected `;` after `8`\n"
-                                                          "t.pd:2:11: error[E0111]: expected an expression, found `;`\n");
+  reports("parallel < pp=8 dp=64; tp=8 >\nconst a = ;\n",
+          "t.pd:1:16: error[E0112]: expected `;` after `8`\n"
+          "t.pd:1:28: error[E0112]: expected `;` after `8`\n"
+          "t.pd:2:11: error[E0111]: expected an expression, found `;`\n");
   reports("parallel < pp=8, dp=*; >\n", "t.pd:1:16: error[E0112]: expected `;` after `8`\n");
-  reports("dim a = 3\ndim b = 4  // four\n\nparallel < pp=8; >\nconst c = 1", "t.pd:1:10: error[E0112]: expected `;` after `3`\n"
-                                                             "t.pd:2:10: error[E0112]: expected `;` after `4`\n"
-                                                             "t.pd:5:12: error[E0112]: expected `;` after `1`\n");
+  reports("dim a = 3\ndim b = 4  // four\n\nparallel < pp=8; >\nconst c = 1",
+          "t.pd:1:10: error[E0112]: expected `;` after `3`\n"
+          "t.pd:2:10: error[E0112]: expected `;` after `4`\n"
+          "t.pd:5:12: error[E0112]: expected `;` after `1`\n");
   reports("model m() {\n  x = f(a)\n  y = x\n  param w: [a]\n  z = 1 w = 2;\n  loss z\n}\n",
           "t.pd:2:11: error[E0112]: expected `;` after `)`\n"
           "t.pd:3:8: error[E0112]: expected `;` after `x`\n"
@@ -461,7 +489,7 @@ Test(errors, e0113_unclosed) {
           "t.pd:3:11: error[E0113]: `{` is never closed\n"
           "t.pd:5:33: error[E0111]: expected an expression, found `;`\n");
   reports("model m() {\n  x = 1;\n\ndata < seed=; >\n", "t.pd:2:9: error[E0113]: `{` is never closed\n"
-                                                      "t.pd:4:13: error[E0111]: expected an expression, found `;`\n");
+                                                        "t.pd:4:13: error[E0111]: expected an expression, found `;`\n");
   reports("model m() {\n  if (a) { x = 1; else { x = 2; }\n  y = ;\n}\n",
           "t.pd:2:18: error[E0113]: `{` is never closed\n"
           "t.pd:3:7: error[E0111]: expected an expression, found `;`\n");
@@ -472,22 +500,24 @@ Test(errors, e0113_unclosed) {
           "t.pd:3:32: error[E0111]: expected an expression, found `;`\n"
           "t.pd:4:15: error[E0113]: section `data` is never closed\n");
   reports("model m(a: [b] {\n  x = ;\n}\n", "t.pd:1:15: error[E0113]: `(` is never closed\n"
-                                           "t.pd:2:7: error[E0111]: expected an expression, found `;`\n");
+                                            "t.pd:2:7: error[E0111]: expected an expression, found `;`\n");
 }
 
 Test(errors, e0114_closes_nothing) {
-  reports("model m() { x = f(a)); y = g[b); z = ; }\n", "t.pd:1:21: error[E0114]: `)` closes nothing\n"
-                                                       "t.pd:1:29: error[E0111]: expected `;` or an operator, found `[`\n"
-                                                       "t.pd:1:38: error[E0111]: expected an expression, found `;`\n");
+  reports("model m() { x = f(a)); y = g[b); z = ; }\n",
+          "t.pd:1:21: error[E0114]: `)` closes nothing\n"
+          "t.pd:1:29: error[E0111]: expected `;` or an operator, found `[`\n"
+          "t.pd:1:38: error[E0111]: expected an expression, found `;`\n");
   reports("const a = (1];\nconst b = ;\n", "t.pd:1:13: error[E0114]: `]` does not close `(`\n"
-                                          "t.pd:2:11: error[E0111]: expected an expression, found `;`\n");
+                                           "t.pd:2:11: error[E0111]: expected an expression, found `;`\n");
   reports("model m() { if (a) { x = 1; } }\n  loss x;\n  y = 3;\n}\nconst b = ;\n",
           "t.pd:2:3: error[E0111]: expected `const`, `dim`, `block` or `model`, found `loss`\n"
           "t.pd:5:11: error[E0111]: expected an expression, found `;`\n");
 }
 
 Test(errors, e0115_keywords) {
-  reports("const dim = 3;\nmodel m(loss: [a]) {\n  return = 4;\n  param if: [a];\n  x = f(block=3);\n  y = repeat + 1;\n  z = ;\n}\n",
+  reports("const dim = 3;\nmodel m(loss: [a]) {\n  return = 4;\n  param if: [a];\n  x = f(block=3);\n  y = repeat + "
+          "1;\n  z = ;\n}\n",
           "t.pd:1:7: error[E0115]: `dim` is a keyword and cannot be a name\n"
           "t.pd:2:9: error[E0115]: `loss` is a keyword and cannot be a name\n"
           "t.pd:3:3: error[E0115]: `return` is a keyword and cannot be a name\n"
@@ -496,7 +526,7 @@ Test(errors, e0115_keywords) {
           "t.pd:6:7: error[E0115]: `repeat` is a keyword and cannot be a name\n"
           "t.pd:7:7: error[E0111]: expected an expression, found `;`\n");
   reports("data < model=\"x\"; seed=; >\n", "t.pd:1:8: error[E0115]: `model` is a keyword and cannot be a name\n"
-                                          "t.pd:1:24: error[E0111]: expected an expression, found `;`\n");
+                                            "t.pd:1:24: error[E0111]: expected an expression, found `;`\n");
 }
 
 Test(errors, e0116_dotted) {
@@ -509,7 +539,7 @@ Test(errors, e0116_dotted) {
 
 Test(errors, e0117_chains) {
   reports("const a = 1 < 2 < 3;\nconst b = 1 == 2 != 3;\n", "t.pd:1:17: error[E0117]: comparisons do not chain\n"
-                                                           "t.pd:2:18: error[E0117]: comparisons do not chain\n");
+                                                            "t.pd:2:18: error[E0117]: comparisons do not chain\n");
 }
 
 Test(errors, e0118_bare_comparisons) {
@@ -554,12 +584,12 @@ Test(errors, as_the_user_sees_them) {
                                             "  |                             ^ add `;` here\n"
                                             "  = note: each key of a section ends with `;`, the last one too\n\n");
   shows("model m() {\n  x = f(a,\n        b;\n}\n", "error[E0113]: `(` is never closed\n"
-                                                  " --> t.pd:3:10\n"
-                                                  "  |\n"
-                                                  "2 |   x = f(a,\n"
-                                                  "  |        - opened here\n"
-                                                  "3 |         b;\n"
-                                                  "  |          ^ expected `)` here\n\n");
+                                                    " --> t.pd:3:10\n"
+                                                    "  |\n"
+                                                    "2 |   x = f(a,\n"
+                                                    "  |        - opened here\n"
+                                                    "3 |         b;\n"
+                                                    "  |          ^ expected `)` here\n\n");
   shows("dims batch = 8;\n", "error[E0111]: expected `<`, found `batch`\n"
                              " --> t.pd:1:6\n"
                              "  |\n"
@@ -586,6 +616,7 @@ Test(errors, helps) {
       {"x = 3;", "a value is declared with `const`"},
       {"parallel { pp=8; }", "a section is written `parallel < key=value; >`"},
       {"const a = 1;\nmodel m() { };", "no `;` follows a `}`"},
+      {"model m() { f(x); }", "a statement gives its value a name: `y = f(...);`"},
       {"model m() { relu(x); }", "a statement gives its value a name: `y = relu(...);`"},
       {"model m() { if (a = 3) { } }", "`==` compares"},
       {"block f(x: [m]) { }", "a block says what it returns"},
@@ -673,9 +704,10 @@ Test(recovery, stops_after_twenty) {
 
 /* Whatever is left out, doubled or swapped, parsing ends, and says something when it has no tree. */
 Test(recovery, survives_every_single_damage, .timeout = 120) {
-  static const char text[] = "pd 1;\nconst a = 1;\nparallel < pp=8; dp=(a < 2); >\nblock f<m>(x: [.., m], k=3) -> [m] {\n"
-                             "  param w: [m] = 0;\n  repeat i = 0 .. 3 { if (k == 1) { x = f(x, n=2); } else { y = \"s\"; } }\n"
-                             "  return (x |> f()) @ w;\n}\n";
+  static const char text[] =
+      "pd 1;\nconst a = 1;\nparallel < pp=8; dp=(a < 2); >\nblock f<m>(x: [.., m], k=3) -> [m] {\n"
+      "  param w: [m] = 0;\n  repeat i = 0 .. 3 { if (k == 1) { x = f(x, n=2); } else { y = \"s\"; } }\n"
+      "  return (x |> f()) @ w;\n}\n";
   static const char inserts[] = ";(){}[]<>,=.\"@*-x1#\n\\\xff";
   size_t length = sizeof text - 1, wrong = 0, reported_once = 0;
   char *damaged = malloc(length + 2);
@@ -690,7 +722,8 @@ Test(recovery, survives_every_single_damage, .timeout = 120) {
       Parsed parsed = parse(damaged);
       wrong += diag_errors(parsed.all) > 0;
       reported_once += diag_errors(parsed.all) == 1;
-      cr_assert_lt(diag_errors(parsed.all), 5u, "one damage, many reports:\n%s\n%s", damaged, rendered(&parsed, DIAG_SHORT));
+      cr_assert_lt(diag_errors(parsed.all), 5u, "one damage, many reports:\n%s\n%s", damaged,
+                   rendered(&parsed, DIAG_SHORT));
       arena_free(parsed.arena);
     }
   cr_assert_gt(wrong, 3000u);
@@ -757,22 +790,21 @@ static const char llama[] =
     "  loss xent(rmsnorm(x) @ out, targets);\n"
     "}\n";
 
-static const char residual_mlp[] =
-    "dim batch = 16384, pixel = 784, hidden = 1024, wide = 4096, class = 10;\n"
-    "parallel < pp=8; dp=64; tp=8; >\n"
-    "shard < batch=dp; wide=tp; >\n"
-    "optimizer < kind=sgd; lr=0.1; momentum=0.9; >\n"
-    "block linear<m, n>(x: [.., m]) -> [.., n] {\n"
-    "  param w: [m, n] = kaiming(m), b: [n] = 0;\n"
-    "  return x @ w + b;\n"
-    "}\n"
-    "model mlp(x: f32[batch, pixel], y: i32[batch]) {\n"
-    "  h = relu(linear(x, n=hidden));\n"
-    "  repeat 8 { h = h + linear(relu(linear(h, n=wide)), n=hidden); }\n"
-    "  out = linear(h, n=class);\n"
-    "  metric accuracy = accuracy(out, y);\n"
-    "  loss xent(out, y);\n"
-    "}\n";
+static const char residual_mlp[] = "dim batch = 16384, pixel = 784, hidden = 1024, wide = 4096, class = 10;\n"
+                                   "parallel < pp=8; dp=64; tp=8; >\n"
+                                   "shard < batch=dp; wide=tp; >\n"
+                                   "optimizer < kind=sgd; lr=0.1; momentum=0.9; >\n"
+                                   "block linear<m, n>(x: [.., m]) -> [.., n] {\n"
+                                   "  param w: [m, n] = kaiming(m), b: [n] = 0;\n"
+                                   "  return x @ w + b;\n"
+                                   "}\n"
+                                   "model mlp(x: f32[batch, pixel], y: i32[batch]) {\n"
+                                   "  h = relu(linear(x, n=hidden));\n"
+                                   "  repeat 8 { h = h + linear(relu(linear(h, n=wide)), n=hidden); }\n"
+                                   "  out = linear(h, n=class);\n"
+                                   "  metric accuracy = accuracy(out, y);\n"
+                                   "  loss xent(out, y);\n"
+                                   "}\n";
 
 static const char residual_cnn[] =
     "dim batch = 8192, side = 224, class = 1000;\n"
@@ -858,24 +890,29 @@ Test(format, spaces) {
              "}\n");
   formats_as("", "");
   formats_as("\n\n  // lonely  \r\n", "// lonely\n");
-  formats_as("const a = 375M, b = 1e-5, c = 1f1b, d = 64KiB, e = \"q\\\"\\\\\\n\";", "const a = 375M, b = 1e-5, c = 1f1b, d = 64KiB, e = \"q\\\"\\\\\\n\";\n");
+  formats_as("const a = 375M, b = 1e-5, c = 1f1b, d = 64KiB, e = \"q\\\"\\\\\\n\";",
+             "const a = 375M, b = 1e-5, c = 1f1b, d = 64KiB, e = \"q\\\"\\\\\\n\";\n");
 }
 
 Test(format, blank_lines_and_bodies) {
-  formats_as("\n\nconst a = 1;\n\n\n\nconst b = 2;\nmodel m() {\n\n  x = 1;\n\n\n  repeat 2 { x = 2;\n  }\n\n}\nblock g() -> [] {\n}\n",
-             "const a = 1;\n\nconst b = 2;\nmodel m() {\n  x = 1;\n\n  repeat 2 {\n    x = 2;\n  }\n}\nblock g() -> [] { }\n");
+  formats_as(
+      "\n\nconst a = 1;\n\n\n\nconst b = 2;\nmodel m() {\n\n  x = 1;\n\n\n  repeat 2 { x = 2;\n  }\n\n}\nblock g() -> "
+      "[] {\n}\n",
+      "const a = 1;\n\nconst b = 2;\nmodel m() {\n  x = 1;\n\n  repeat 2 {\n    x = 2;\n  }\n}\nblock g() -> [] { }\n");
   formats_as("model m() {\n  if (a) {\n x = 1; } else { if (b) { y = 1; } }\n}\n",
              "model m() {\n  if (a) {\n    x = 1;\n  } else {\n    if (b) { y = 1; }\n  }\n}\n");
 }
 
 Test(format, comments_stay_with_their_line) {
-  stays("// head of the file\n\n// about layers\nconfig const layers = 96,  // how many\n             global = 1536;  // samples\n\n"
+  stays("// head of the file\n\n// about layers\nconfig const layers = 96,  // how many\n             global = 1536;  "
+        "// samples\n\n"
         "dim a = 3,  // three\n    // before b\n    b = 4;\n"
         "parallel < pp=8;  // stages\n           // replicas\n           dp=64; >\n"
         "optimizer < kind=adamw;\n            lr=3;  // last\n          >  // after\n"
         "block f(x: [a],  // first\n        y: [b]) -> [a] {  // body\n  // in the body\n\n"
         "  param w: [a, b],  // w\n        b: [b] = 0;  // b\n"
-        "  repeat 3 { x = x + 1; }  // thrice\n  if (a) {\n    x = 2;\n    // end of then\n  } else if (b) {  // else\n    x = 3;\n"
+        "  repeat 3 { x = x + 1; }  // thrice\n  if (a) {\n    x = 2;\n    // end of then\n  } else if (b) {  // "
+        "else\n    x = 3;\n"
         "  } else {\n    // only a comment\n    x = 4;\n  }\n\n  // tail\n}\n// end\n");
   formats_as("model m() {\n  x = f(a, // one\n    b); // two\n  y = 1; } // three\n",
              "model m() {\n  // one\n  x = f(a, b);  // two\n  y = 1;\n}  // three\n");
@@ -883,22 +920,26 @@ Test(format, comments_stay_with_their_line) {
 }
 
 Test(format, long_lines_break) {
-  formats_as("model m() {\n  yyyyyyyyyyyyyyyyyyyyyyyyyyyyyy = ffffffffffffffffffffffffffffffffffffffff(aaaaaaaaaaaaaaaaaaaaaaaaa, "
-             "bbbbbbbbbbbbbbbbbbbbbbbbbbbbb + ccccccccccccccccccccc, d);\n"
-             "  z = aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa * bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb + cccccccccccccccccccccc * dd;\n}\n",
-             "model m() {\n"
-             "  yyyyyyyyyyyyyyyyyyyyyyyyyyyyyy = ffffffffffffffffffffffffffffffffffffffff(aaaaaaaaaaaaaaaaaaaaaaaaa,\n"
-             "                                                                            bbbbbbbbbbbbbbbbbbbbbbbbbbbbb\n"
-             "                                                                            + ccccccccccccccccccccc, d);\n"
-             "  z = aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa * bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb\n"
-             "      + cccccccccccccccccccccc * dd;\n}\n");
+  formats_as(
+      "model m() {\n  yyyyyyyyyyyyyyyyyyyyyyyyyyyyyy = "
+      "ffffffffffffffffffffffffffffffffffffffff(aaaaaaaaaaaaaaaaaaaaaaaaa, "
+      "bbbbbbbbbbbbbbbbbbbbbbbbbbbbb + ccccccccccccccccccccc, d);\n"
+      "  z = aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa * bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb + "
+      "cccccccccccccccccccccc * dd;\n}\n",
+      "model m() {\n"
+      "  yyyyyyyyyyyyyyyyyyyyyyyyyyyyyy = ffffffffffffffffffffffffffffffffffffffff(aaaaaaaaaaaaaaaaaaaaaaaaa,\n"
+      "                                                                            bbbbbbbbbbbbbbbbbbbbbbbbbbbbb\n"
+      "                                                                            + ccccccccccccccccccccc, d);\n"
+      "  z = aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa * bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb\n"
+      "      + cccccccccccccccccccccc * dd;\n}\n");
 }
 
 /* A tree whose values did not come from a source prints by value, with the parentheses its shape needs. */
 Test(format, values_made_by_hand) {
   Parsed parsed = parse_well("const a = b @ c;\ndim d = 4;\n");
   Expr *product = parsed.module->items[0]->bindings[0].value;
-  Expr *sum = ARENA_NEW(parsed.arena, Expr), *five = ARENA_NEW(parsed.arena, Expr), *half = ARENA_NEW(parsed.arena, Expr);
+  Expr *sum = ARENA_NEW(parsed.arena, Expr), *five = ARENA_NEW(parsed.arena, Expr),
+       *half = ARENA_NEW(parsed.arena, Expr);
   *five = (Expr){.kind = EXPR_INT, .integer = -5, .span = NO_SPAN};
   *half = (Expr){.kind = EXPR_REAL, .real = 3, .span = NO_SPAN};
   *sum = (Expr){.kind = EXPR_BINARY, .op = '+', .span = NO_SPAN, .arg_count = 2};

@@ -1,0 +1,274 @@
+/* The Config: the sections as the passes after this one read them, with defaults, and with what can only be said once
+ * the model is known: micro-batches, and the learning rate's counts in steps. */
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+#include "semantic/sections.h"
+
+static void read_pair(Sem *sem, const KeyRow *row, const Expr *value, double *pair) {
+  bool usable = value->kind == EXPR_TUPLE && value->arg_count == 2;
+  for (unsigned i = 0; usable && i < 2; i++) {
+    if (!eval_number(sem, sem->root, NULL, value->args[i], dotted_name(sem, row), &pair[i])) return;
+    usable = pair[i] >= row->low && pair[i] < row->high;
+  }
+  if (!usable) key_error(sem, row, value, "two numbers from 0 to below 1, like (0.9, 0.95)");
+}
+
+typedef struct RateArgument {
+  const char *name;
+  double *place;
+  bool given;
+} RateArgument;
+
+static void read_rate(Sem *sem, const KeyRow *row, const Expr *value) {
+  Config *config = &sem->out->config;
+  static const char *const kinds[] = {"cosine", "linear", "wsd"};
+  sem->rate = value;
+  if (value->kind != EXPR_CALL || is_const_function(value->name.text)) {
+    SectionKey number = {.value = value};
+    KeyRow real = *row;
+    real.type = KEY_REAL;
+    Const c = number_key(sem, &real, number.value);
+    config->rate = RATE_CONSTANT;
+    config->peak = config->floor = const_is_number(c) ? const_number(c) : 0;
+    return;
+  }
+  int kind = -1;
+  for (int i = 0; i < 3; i++)
+    if (!strcmp(kinds[i], value->name.text)) kind = i;
+  if (kind < 0) {
+    Diag *diag = report(sem, "E0208", value->name.span, "unknown learning-rate schedule `%s`", value->name.text);
+    Spelling spelling = spelling_of(value->name.text);
+    for (int i = 0; i < 3; i++) spelling_try(&spelling, kinds[i]);
+    spelling_help(&spelling, diag);
+    diag_note(diag, "a number, or cosine, linear or wsd (peak, floor, warmup=, end=)");
+    return;
+  }
+  config->rate = kind == 0 ? RATE_COSINE : kind == 1 ? RATE_LINEAR : RATE_WSD;
+  RateArgument arguments[] = {{"peak", &config->peak, false},
+                              {"floor", &config->floor, false},
+                              {"warmup", &config->warmup, false},
+                              {"end", &config->end, false},
+                              {"decay_from", &config->decay_from, false}};
+  unsigned count = config->rate == RATE_WSD ? 5 : 4, next = 0;
+  for (uint32_t i = 0; i < value->arg_count; i++) {
+    unsigned at = next;
+    const char *name = value->arg_names ? value->arg_names[i].text : NULL;
+    for (unsigned k = 0; name && k < count; k++)
+      if (!strcmp(arguments[k].name, name)) at = k;
+    bool known = !name || (at < count && !strcmp(arguments[at < count ? at : 0].name, name));
+    if (!known || at >= count || arguments[at].given) {
+      report(sem, "E0215", name ? value->arg_names[i].span : value->args[i]->span,
+             "`%s` takes peak, floor, warmup=, end=%s, each once", value->name.text,
+             config->rate == RATE_WSD ? ", decay_from=" : "");
+      return;
+    }
+    arguments[at].given = true;
+    if (!name) next++;
+    const char *what = arena_printf(sem->arena, "`%s` of `%s`", arguments[at].name, value->name.text);
+    if (!eval_number(sem, sem->root, NULL, value->args[i], what, arguments[at].place)) return;
+    if (*arguments[at].place < 0) {
+      report(sem, "E0208", value->args[i]->span, "%s must not be negative", what);
+      return;
+    }
+  }
+  if (!arguments[0].given) {
+    report(sem, "E0215", value->span, "`%s` needs a peak", value->name.text);
+    return;
+  }
+  if (!arguments[3].given) config->end = -1; /* the last step, known later */
+  if (!arguments[4].given) config->decay_from = -1;
+}
+
+static void store(Sem *sem, int index) {
+  const KeyRow *row = &key_rows[index];
+  const SectionKey *key = &sem->keys[index];
+  char *config = (char *)&sem->out->config;
+  if (row->span != NOWHERE) {
+    Span span = key->value ? key->value->span : NO_SPAN;
+    const Item *section = sem->section_item[section_index(row->section)];
+    if (!key->value && section) span = section->name.span;
+    memcpy(config + row->span, &span, sizeof span);
+  }
+  if (row->type == KEY_PAIR) {
+    double pair[2] = {0.9, 0.95};
+    if (key->value) read_pair(sem, row, key->value, pair);
+    memcpy(config + row->place, pair, sizeof pair);
+    return;
+  }
+  if (row->type == KEY_RATE && key->value) {
+    read_rate(sem, row, key->value);
+    return;
+  }
+  Const c = key_const(sem, index);
+  if (row->type == KEY_RATE) sem->out->config.peak = sem->out->config.floor = c.real;
+  if (row->place == NOWHERE) return;
+  if (c.kind == CONST_ERROR) c = default_const(row);
+  switch (row->type) {
+  case KEY_INT: {
+    int64_t value = c.integer;
+    memcpy(config + row->place, &value, sizeof value);
+    break;
+  }
+  case KEY_REAL: {
+    double value = const_is_number(c) ? const_number(c) : 0;
+    memcpy(config + row->place, &value, sizeof value);
+    break;
+  }
+  case KEY_BOOL: {
+    bool value = c.integer != 0;
+    memcpy(config + row->place, &value, sizeof value);
+    break;
+  }
+  case KEY_CHOICE: {
+    int value = choice_index(row->choices, c.text);
+    memcpy(config + row->place, &value, sizeof value); /* enums are ints; their order is the order of the choices */
+    break;
+  }
+  case KEY_NAME:
+  case KEY_TEXT:
+    memcpy(config + row->place, &c.text, sizeof c.text);
+    break;
+  case KEY_PAIR:
+  case KEY_RATE:
+    break;
+  }
+}
+
+_Static_assert(sizeof(OptimizerKind) == sizeof(int) && sizeof(Precision) == sizeof(int), "enums are stored as ints");
+_Static_assert(offsetof(Config, beta2) == offsetof(Config, beta1) + sizeof(double), "beta is stored as a pair");
+
+static void not_supported(Sem *sem, const char *section, const char *key, bool used) {
+  const SectionKey *k = &sem->keys[row_index(section, key)];
+  if (used && k->value)
+    report(sem, "E0408", k->value->span, "this version does not support `%s=%s` yet", key,
+           source_text(sem, k->value->span, 20));
+}
+
+void fill_config(Sem *sem) {
+  Config *config = &sem->out->config;
+  for (int i = 0; i < key_count; i++) store(sem, i);
+  for (int i = 0; i < key_count; i++) {
+    bool data = !strcmp(key_rows[i].section, "data");
+    if ((!data && strcmp(key_rows[i].section, "checkpoint") != 0) || !sem->keys[i].value) continue;
+    Const c = key_const(sem, i);
+    if (c.kind == CONST_ERROR) continue;
+    KeyValue pair = {key_rows[i].key, c.kind == CONST_TEXT ? c.text : const_value_text(sem, c), sem->keys[i].span,
+                     sem->keys[i].value->span};
+    if (data)
+      vec_push(sem->arena, &config->data, pair);
+    else
+      vec_push(sem->arena, &config->checkpoint, pair);
+  }
+  const Item *parallel = sem->section_item[section_index("parallel")],
+             *schedule = sem->section_item[section_index("schedule")],
+             *cluster = sem->section_item[section_index("cluster")];
+  config->parallel_span = parallel ? parallel->name.span : NO_SPAN;
+  config->schedule_span = schedule ? schedule->name.span : NO_SPAN;
+  config->cluster_span = cluster ? cluster->name.span : NO_SPAN;
+  not_supported(sem, "parallel", "cp", config->cp > 1);
+  not_supported(sem, "parallel", "ep", config->ep > 1);
+  not_supported(sem, "parallel", "zero", config->zero > 0);
+  not_supported(sem, "parallel", "sequence", config->sequence);
+  static const char *const wide[] = {"master", "reduce"};
+  for (int i = 0; i < 2; i++) {
+    Const c = key_const(sem, row_index("precision", wide[i]));
+    not_supported(sem, "precision", wide[i],
+                  c.kind == CONST_TEXT && !strcmp(c.text, "f64") && config->compute != PRECISION_F64);
+  }
+}
+
+/* ---- what needs the model ---- */
+
+static void finish_batch(Sem *sem) {
+  Config *config = &sem->out->config;
+  const Axis *batch = &sem->graph->axes.at[sem->batch];
+  config->batch = batch->size;
+  int64_t step;
+  bool fits = !__builtin_mul_overflow(config->dp, config->microbatch, &step);
+  if (fits && batch->size % step == 0) {
+    config->microbatches = batch->size / step;
+    return;
+  }
+  Span span = config->microbatch_span;
+  if (sem->keys[row_index("schedule", "microbatch")].value == NULL) span = config->dp_span;
+  if (span.file == UINT32_MAX) span = batch->span;
+  Diag *diag = report(sem, "E0501", span,
+                      "the batch `%s` = %" PRId64 " is not divisible by dp * microbatch = %" PRId64 " * %" PRId64,
+                      batch->name, batch->size, config->dp, config->microbatch);
+  diag_label(diag, batch->span, "`%s` = %" PRId64, batch->name, batch->size);
+  Id id = sem->batch;
+  axis_notes(sem, diag, 1, &id);
+  if (!fits || step > batch->size) {
+    if (fits) diag_help(diag, "a batch has at least dp * microbatch = %" PRId64 " samples", step);
+    return;
+  }
+  int64_t below = batch->size / step * step, per_rank = batch->size / config->dp, micro = config->microbatch;
+  if (batch->size % config->dp == 0) {
+    while (per_rank % micro) micro--;
+    diag_help(diag, "the nearest batches that divide are %" PRId64 " and %" PRId64 "; or microbatch=%" PRId64, below,
+              below + step, micro);
+  } else {
+    diag_help(diag, "the nearest batches that divide are %" PRId64 " and %" PRId64, below, below + step);
+  }
+}
+
+static void finish_rate(Sem *sem) {
+  Config *config = &sem->out->config;
+  if (config->rate == RATE_CONSTANT) {
+    config->warmup = config->end = config->decay_from = 0;
+    return;
+  }
+  bool given = config->end >= 0;
+  config->rate_in_tokens = given && config->end >= 1e8;
+  if (config->rate_in_tokens) {
+    double tokens = 0;
+    for (uint32_t i = 0; i < sem->graph->data.count && tokens == 0; i++) {
+      const Data *data = &sem->graph->data.at[i];
+      if (data->dtype != DT_I32) continue;
+      tokens = 1;
+      for (unsigned k = 0; k < data->rank; k++) tokens *= (double)sem->graph->axes.at[data->axes[k]].size;
+    }
+    if (tokens == 0) {
+      report(sem, "E0208", sem->rate->span,
+             "an `end` of 100M or more is a number of tokens, and the model has no i32 input");
+      return;
+    }
+    config->warmup /= tokens;
+    config->end /= tokens;
+    if (config->decay_from >= 0) config->decay_from /= tokens;
+  }
+  if (!given) config->end = (double)config->steps;
+  if (config->decay_from < 0) config->decay_from = config->rate == RATE_WSD ? config->end * 0.9 : 0;
+  if (config->warmup > config->end)
+    report(sem, "E0208", sem->rate->span, "the warm-up (%g steps) is longer than the schedule (%g steps)",
+           config->warmup, config->end);
+  else if (config->rate == RATE_WSD && (config->decay_from < config->warmup || config->decay_from > config->end))
+    report(sem, "E0208", sem->rate->span, "`decay_from` (step %g) must lie between warm-up and end",
+           config->decay_from);
+}
+
+static void finish_data(Sem *sem) {
+  const Config *config = &sem->out->config;
+  for (uint32_t i = 0; i < config->data.count; i++) {
+    const KeyValue *pair = &config->data.at[i];
+    if (!is_data_file("data", pair->key)) continue;
+    bool found = false;
+    Spelling spelling = spelling_of(pair->key + 6);
+    for (uint32_t k = 0; k < sem->graph->data.count; k++) {
+      found |= !strcmp(sem->graph->data.at[k].name, pair->key + 6);
+      spelling_try(&spelling, sem->graph->data.at[k].name);
+    }
+    if (found) continue;
+    Diag *diag = report(sem, "E0206", pair->span, "`data.%s`: the model has no input `%s`", pair->key, pair->key + 6);
+    spelling_help(&spelling, diag);
+  }
+}
+
+void finish_config(Sem *sem) {
+  if (sem->batch == NO_ID) return;
+  finish_batch(sem);
+  finish_rate(sem);
+  finish_data(sem);
+}

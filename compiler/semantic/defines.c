@@ -1,0 +1,159 @@
+/* -D: overrides a `config const` or a key of a section; and --list-config, which prints what it may override. A value
+ * is parsed as a source of its own, so that it can be any expression and its errors point into it. */
+#include <string.h>
+
+#include "semantic/sections.h"
+
+static Span command_line(Sem *sem, const char *text) {
+  uint32_t file = diag_add_source(sem->diagnostics, "command line", text, strlen(text));
+  return (Span){file, 0, (uint32_t)strlen(text)};
+}
+
+static const Expr *string_expr(Sem *sem, const char *value, Span span) {
+  Expr *expr = ARENA_NEW(sem->arena, Expr);
+  *expr = (Expr){.kind = EXPR_STRING, .span = span, .string = value};
+  return expr;
+}
+
+/* The value of a -D as an expression, parsed as a source of its own; NULL after an error. */
+static const Expr *parse_define(Sem *sem, const Define *define) {
+  const char *text = arena_printf(sem->arena, "const value = %s;\n", define->value);
+  uint32_t file =
+      diag_add_source(sem->diagnostics, arena_printf(sem->arena, "-D %s", define->name), text, strlen(text));
+  unsigned errors = diag_errors(sem->diagnostics);
+  const Module *module = syntax_parse(sem->arena, sem->names, sem->diagnostics, file);
+  if (diag_errors(sem->diagnostics) != errors) return NULL;
+  if (module->item_count == 1 && module->items[0]->kind == ITEM_CONST && module->items[0]->binding_count == 1)
+    return module->items[0]->bindings[0].value;
+  report(sem, "E0209", command_line(sem, arena_printf(sem->arena, "-D %s=%s", define->name, define->value)),
+         "-D %s needs one value", define->name);
+  return NULL;
+}
+
+static bool takes_text(const char *section, const char *key) {
+  if (!strcmp(section, "shard") || is_data_file(section, key)) return true;
+  int row = row_index(section, key);
+  return row >= 0 &&
+         (key_rows[row].type == KEY_TEXT || key_rows[row].type == KEY_CHOICE || key_rows[row].type == KEY_NAME);
+}
+
+static const Expr *define_value(Sem *sem, const Define *define, bool text) {
+  size_t length = strlen(define->value);
+  bool quoted = length >= 2 && define->value[0] == '"' && define->value[length - 1] == '"';
+  if (text && !quoted)
+    return string_expr(sem, define->value,
+                       (Span){diag_add_source(sem->diagnostics, arena_printf(sem->arena, "-D %s", define->name),
+                                              define->value, length),
+                              0, (uint32_t)length});
+  return parse_define(sem, define);
+}
+
+static void define_key(Sem *sem, const Define *define, const char *dot) {
+  char *section = arena_strndup(sem->arena, define->name, (size_t)(dot - define->name));
+  Name name = {intern_str(sem->names, dot + 1), NO_SPAN};
+  const Expr *value = define_value(sem, define, takes_text(section, name.text));
+  if (!value) return;
+  name.span = value->span;
+  if (row_index(section, name.text) >= 0 || takes_text(section, name.text)) {
+    read_binding(sem, section, &name, value, true);
+    return;
+  }
+  Diag *diag =
+      report(sem, "E0209", value->span, "-D %s: section `%s` has no key `%s`", define->name, section, name.text);
+  Spelling spelling = spelling_of(define->name);
+  spelling_keys(&spelling, sem);
+  spelling_help(&spelling, diag);
+}
+
+static void define_const(Sem *sem, const Define *define) {
+  Symbol *symbol = unit_symbol(sem->root, intern_str(sem->names, define->name));
+  if (symbol && symbol->kind == SYMBOL_CONST && symbol->config) {
+    const Expr *value = define_value(sem, define, symbol->declared && symbol->declared->kind == EXPR_STRING);
+    if (value) symbol->value = value;
+    return;
+  }
+  Span span = command_line(sem, arena_printf(sem->arena, "-D %s=%s", define->name, define->value));
+  if (symbol) {
+    Diag *diag = report(sem, "E0209", span, "-D %s: `%s` is not a `config const`", define->name, define->name);
+    diag_label(diag, symbol->span, "declared here");
+    diag_help(diag,
+              symbol->kind == SYMBOL_DIM ? "give the dim a `config const` as its size" : "declare it `config const`");
+    return;
+  }
+  Diag *diag = report(sem, "E0209", span, "-D %s: there is no such `config const`", define->name);
+  Spelling spelling = spelling_of(define->name);
+  for (uint32_t i = 0; i < sem->root->order.count; i++)
+    if (sem->root->order.at[i]->config) spelling_try(&spelling, sem->root->order.at[i]->name);
+  spelling_help(&spelling, diag);
+}
+
+void apply_defines(Sem *sem) {
+  for (uint32_t i = 0; i < sem->input->define_count; i++) {
+    const Define *define = &sem->input->defines[i];
+    const char *dot = strchr(define->name, '.');
+    if (!dot) {
+      define_const(sem, define);
+      continue;
+    }
+    const char *section = arena_strndup(sem->arena, define->name, (size_t)(dot - define->name));
+    if (section_index(section) >= 0) {
+      define_key(sem, define, dot);
+      continue;
+    }
+    Span span = command_line(sem, arena_printf(sem->arena, "-D %s=%s", define->name, define->value));
+    Diag *diag = report(sem, "E0209", span, "-D %s: there is no section `%s`", define->name, section);
+    Spelling spelling = spelling_of(define->name);
+    spelling_keys(&spelling, sem);
+    spelling_help(&spelling, diag);
+  }
+}
+
+/* ---- --list-config ---- */
+
+static const char *type_name(const KeyRow *row) {
+  switch (row->type) {
+  case KEY_INT:
+    return "integer";
+  case KEY_REAL:
+    return "real";
+  case KEY_BOOL:
+    return "on|off";
+  case KEY_TEXT:
+    return "string";
+  case KEY_PAIR:
+    return "pair";
+  case KEY_RATE:
+    return "rate";
+  case KEY_CHOICE:
+  case KEY_NAME:
+    break;
+  }
+  return row->choices;
+}
+
+static const char *plain_kind(ConstKind kind) {
+  return kind == CONST_INT ? "integer" : kind == CONST_REAL ? "real" : kind == CONST_BOOL ? "boolean" : "string";
+}
+
+void list_config(Sem *sem, Text *out) {
+  for (uint32_t i = 0; i < sem->root->order.count; i++) {
+    Symbol *symbol = sem->root->order.at[i];
+    if (!symbol->config) continue;
+    Const value = symbol_const(sem, symbol);
+    if (value.kind == CONST_ERROR) continue;
+    text_printf(out, "%s %s %s", symbol->name, plain_kind(value.kind), const_value_text(sem, value));
+    if (symbol->value != symbol->declared)
+      text_printf(out, " (default %s)", expr_text(sem, symbol->unit, NULL, symbol->declared, false));
+    text_printf(out, "\n");
+  }
+  for (int i = 0; i < key_count; i++) {
+    const SectionKey *key = &sem->keys[i];
+    text_printf(out, "%s.%s %s ", key_rows[i].section, key_rows[i].key, type_name(&key_rows[i]));
+    if (key->value)
+      text_printf(out, "%s", source_text(sem, key->value->span, 200));
+    else
+      text_printf(out, "%s", key_rows[i].initial ? key_rows[i].initial : "none");
+    if (key->value) text_printf(out, " (default %s)", key_rows[i].initial ? key_rows[i].initial : "none");
+    text_printf(out, "\n");
+  }
+}
