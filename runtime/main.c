@@ -119,6 +119,7 @@ static void end_run(pd_run *run) {
   pd_engine_free(run->engine);
   pd_plan_free(&run->plan);
   pd_world_close(&run->world);
+  fflush(NULL); /* nothing of ours is lost if MPI does not end well */
   MPI_Finalize();
 }
 

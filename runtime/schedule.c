@@ -105,3 +105,29 @@ int64_t pd_in_flight(const pd_pipeline *pipeline, int chunk) {
   pd_window window = {chunk, chunk, 1u << PD_F | 1u << PD_RECV_F, 1u << PD_B | 1u << PD_W};
   return pd_window_peak(pipeline, pipeline->rank_of[chunk], window);
 }
+
+int64_t pd_weight_versions(const pd_pipeline *pipeline, int chunk) {
+  if (pipeline->step <= 0) return 1;
+  int64_t count = pipeline->microbatches > 0 ? pipeline->microbatches : 1;
+  int64_t *version = calloc((size_t)count, sizeof *version); /* that a micro-batch began with */
+  if (version == NULL) abort();
+  const pd_action_list *list = &pipeline->ranks[pipeline->rank_of[chunk]];
+  int64_t begun = 0, finished = 0, most = 1; /* micro-batches of a chunk come in order */
+  for (int64_t i = 0; i < list->count; i++) {
+    pd_action action = list->at[i];
+    if (action.chunk != chunk) continue;
+    if (action.kind == PD_F && begun < count) {
+      int64_t newest = finished / pipeline->step, own = begun / pipeline->step - pipeline->delay;
+      version[begun++] = pipeline->delay == 0 ? newest : own > 0 ? own : 0;
+    }
+    finished += action.kind == PD_B || action.kind == PD_W;
+    int64_t kept = 1, last = finished / pipeline->step;
+    for (int64_t mb = begun; mb-- > finished;) {
+      kept += version[mb] != last;
+      last = version[mb];
+    }
+    if (kept > most) most = kept;
+  }
+  free(version);
+  return most;
+}

@@ -27,13 +27,40 @@ typedef struct pd_action_list {
 
 /* The static part of a pipeline: who holds which units, and every rank's ordered list. */
 typedef struct pd_pipeline {
-  int pp, chunk_count;          /* chunk_count = pp * chunks per rank (twice for two-copy schedules) */
+  int pp, chunk_count;          /* chunk_count = pp * chunks per rank * copies */
   int64_t microbatches;
   const int *rank_of;           /* per chunk: its rank ("placement") */
-  const int64_t *first_unit;    /* chunk_count + 1 entries: chunk c holds units first_unit[c] .. first_unit[c+1]-1 */
+  const int64_t *first_unit;    /* per chunk of one copy, and one more: chunk c holds units first_unit[c] .. first_unit[c+1]-1 */
   const pd_action_list *ranks;  /* per pipeline rank */
   bool split;                   /* some backward is split into I and W */
+  int copies;                   /* of the model; 0 and 1: one. With more, chunks c, c + chunk_count / copies, … hold the same
+                                 * units, and copy k does the k-th of as many equal shares of the micro-batches */
+  int64_t step;                 /* 0: the list is one step, and weights change after it. Else no flush: a chunk updates its
+                                 * weights after each `step` of its micro-batches and goes on */
+  int delay;                    /* with step: 0: a forward takes the newest weights of its chunk; d: those from before the
+                                 * last d of the updates that precede its micro-batch, on every rank the same */
 } pd_pipeline;
+
+#define PD_NO_CHUNK (-1)
+/* Chunks of one copy of the model. */
+static inline int pd_copy_chunks(const pd_pipeline *pipeline) {
+  return pipeline->copies > 1 ? pipeline->chunk_count / pipeline->copies : pipeline->chunk_count;
+}
+/* The chunk that makes a chunk's input, and the one that takes its output. */
+static inline int pd_chunk_before(const pd_pipeline *pipeline, int chunk) {
+  return chunk % pd_copy_chunks(pipeline) == 0 ? PD_NO_CHUNK : chunk - 1;
+}
+static inline int pd_chunk_after(const pd_pipeline *pipeline, int chunk) {
+  return (chunk + 1) % pd_copy_chunks(pipeline) == 0 ? PD_NO_CHUNK : chunk + 1;
+}
+/* Micro-batches first .. end - 1 go through a chunk: all, or those of its copy. */
+static inline int64_t pd_chunk_first(const pd_pipeline *pipeline, int chunk) {
+  return pipeline->copies > 1 ? chunk / pd_copy_chunks(pipeline) * pipeline->microbatches / pipeline->copies : 0;
+}
+static inline int64_t pd_chunk_end(const pd_pipeline *pipeline, int chunk) {
+  return pipeline->copies > 1 ? (chunk / pd_copy_chunks(pipeline) + 1) * pipeline->microbatches / pipeline->copies
+                              : pipeline->microbatches;
+}
 
 /* Text of an action into `out` (at least 48 bytes), and back; false when `text` is no action. */
 void pd_action_text(pd_action action, char *out);
@@ -42,6 +69,10 @@ bool pd_action_parse(const char *text, pd_action *action);
 /* Most micro-batches of `chunk` that are in flight on its rank at once: from F (from RECV_F if that comes earlier) until
  * the end of B or W. */
 int64_t pd_in_flight(const pd_pipeline *pipeline, int chunk);
+
+/* Most versions of a chunk's weights that are needed at once: the newest, and those that micro-batches in flight began
+ * with. 1 unless `step` is set. */
+int64_t pd_weight_versions(const pd_pipeline *pipeline, int chunk);
 
 /* A stretch of a rank's list in which a micro-batch occupies a buffer: from its first action of `from_kinds` (bits
  * 1u << kind) on chunk `from_chunk` to its next one of `to_kinds` on `to_chunk`. An action may both open and close. */

@@ -26,5 +26,7 @@ Id builder_complete(Builder *builder, Id value);
 
 /* Rewrites every segment's forward list. Errors: normalising over a divided axis, and the like. */
 bool distribute_run(Graph *graph, const Config *config, Diagnostics *diagnostics);
+/* A table of what a rank holds of every parameter, input and wire: --emit=sharding. */
+void sharding_text(const Graph *graph, const Config *config, Text *out);
 
 #endif

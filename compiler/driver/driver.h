@@ -8,7 +8,15 @@
 
 enum { EXIT_OK = 0, EXIT_PROGRAM = 1, EXIT_USAGE = 2, EXIT_CC = 3, EXIT_INTERNAL = 70 };
 
-typedef enum EmitKind { EMIT_PROGRAM, EMIT_CHECK, EMIT_C, EMIT_IR, EMIT_PLAN, EMIT_SCHEDULE, EMIT_MEMORY, EMIT_CONFIG } EmitKind;
+typedef enum EmitKind {
+  EMIT_PROGRAM, EMIT_CHECK, EMIT_C, EMIT_AST, EMIT_IR, EMIT_DOT, EMIT_SHARDING, EMIT_PLAN, EMIT_SCHEDULE, EMIT_MEMORY,
+  EMIT_DEPENDENCIES, EMIT_CONFIG
+} EmitKind;
+
+typedef struct WarningSwitch { /* -Wname, -Wno-name, in command-line order */
+  const char *code; /* NULL: all */
+  bool on;
+} WarningSwitch;
 
 typedef struct Options {
   const char *input, *output; /* "-": standard input, output; output NULL: the default name */
@@ -20,6 +28,9 @@ typedef struct Options {
   const char *color; /* auto, always, never */
   const char *cc;
   bool verbose, show_commands, save_temps, warnings_are_errors, debug;
+  VEC(WarningSwitch) warnings;
+  bool dependencies;           /* -MD */
+  const char *dependency_file; /* -MF, or NULL */
   const char *optimize; /* "-O3" */
 } Options;
 
@@ -28,6 +39,17 @@ int options_parse(Arena *arena, int argc, char **argv, Options *options);
 
 /* The whole compile as a page of passes. Returns the exit status. */
 int compile(Arena *arena, const Options *options);
+
+/* `pdc fmt …`: argv[0] is the command's name. Returns the exit status. */
+int fmt_command(Arena *arena, int argc, char **argv);
+
+/* What -I gives, then the installed library. */
+const char *const *import_dirs(Arena *arena, const Options *options, uint32_t *count);
+/* Whether diagnostics on standard error are coloured: `when` is auto, always or never. */
+bool use_color(const char *when);
+/* The files that a program is made of as a rule for make: `target: FILE …`. */
+struct Compilation;
+void dependencies_text(const struct Compilation *c, const Options *options, const char *target, Text *out);
 
 /* Where the library that programs link with lies: …/lib/pdc. NULL if it cannot be found. */
 const char *toolchain_library(Arena *arena);

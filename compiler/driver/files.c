@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "driver/driver.h"
@@ -26,20 +27,27 @@ const char *read_whole(Arena *arena, const char *path, size_t *length) {
   return text.at ? text.at : "";
 }
 
+/* A file that exists keeps its mode, and a link its target; a device or pipe is written to, never replaced. */
 bool write_whole(Arena *arena, const char *path, const char *text, size_t length) {
   if (strcmp(path, "-") == 0) {
     bool done = fwrite(text, 1, length, stdout) == length && fflush(stdout) == 0;
     if (!done) fprintf(stderr, "pdc: cannot write to standard output: %s\n", strerror(errno));
     return done;
   }
-  const char *temporary = arena_printf(arena, "%s.%ld.tmp", path, (long)getpid());
-  FILE *file = fopen(temporary, "wb");
+  struct stat status;
+  bool exists = stat(path, &status) == 0, replace = !exists || S_ISREG(status.st_mode);
+  char *real = exists ? realpath(path, NULL) : NULL;
+  const char *target = real ? arena_strdup(arena, real) : path;
+  free(real);
+  const char *place = replace ? arena_printf(arena, "%s.%ld.tmp", target, (long)getpid()) : target;
+  FILE *file = fopen(place, "wb");
   bool done = file && fwrite(text, 1, length, file) == length;
   int error = errno;
   if (file && fclose(file) != 0) done = false, error = errno;
-  if (done && rename(temporary, path) != 0) done = false, error = errno;
+  if (done && replace && exists && chmod(place, status.st_mode & 07777) != 0) done = false, error = errno;
+  if (done && replace && rename(place, target) != 0) done = false, error = errno;
   if (!done) {
-    unlink(temporary);
+    if (replace) unlink(place);
     fprintf(stderr, "pdc: cannot write %s: %s\n", path, strerror(error));
   }
   return done;

@@ -6,7 +6,8 @@
 typedef enum OptionId {
   OPTION_HELP, OPTION_VERSION, OPTION_EXPLAIN, OPTION_OUTPUT, OPTION_DEFINE, OPTION_IMPORT, OPTION_SOURCE, OPTION_CHECK, OPTION_EMIT,
   OPTION_MODEL, OPTION_LIST_CONFIG, OPTION_TARGET, OPTION_OPTIMIZE, OPTION_DEBUG, OPTION_DIAGNOSTICS, OPTION_COLOR, OPTION_WERROR,
-  OPTION_CC, OPTION_VERBOSE, OPTION_COMMANDS, OPTION_SAVE_TEMPS
+  OPTION_WARNING, OPTION_DEPENDENCIES_ONLY, OPTION_DEPENDENCIES, OPTION_DEPENDENCY_FILE, OPTION_CC, OPTION_VERBOSE, OPTION_COMMANDS,
+  OPTION_SAVE_TEMPS
 } OptionId;
 
 typedef enum OptionForm { FORM_FLAG, FORM_JOINED_OR_NEXT /* -ofile, -o file */, FORM_EQUALS /* --emit=x */, FORM_PREFIX /* -O3 */ } OptionForm;
@@ -24,13 +25,17 @@ static const OptionRow rows[] = {
     {OPTION_IMPORT, "-I", FORM_JOINED_OR_NEXT, "DIR", "search DIR for imports"},
     {OPTION_SOURCE, "-S", FORM_FLAG, NULL, "write the C source and the plan, do not compile them"},
     {OPTION_CHECK, "-fsyntax-only", FORM_FLAG, NULL, "check the program, produce nothing (also: pdc check FILE)"},
-    {OPTION_EMIT, "--emit", FORM_EQUALS, "KIND", "print c, ir, plan, schedule or memory instead of building"},
+    {OPTION_EMIT, "--emit", FORM_EQUALS, "KIND", "print ast, ir, dot, sharding, memory, schedule, plan, deps or c instead of building"},
     {OPTION_MODEL, "--model", FORM_EQUALS, "NAME", "the model to compile when a file has several"},
     {OPTION_LIST_CONFIG, "--list-config", FORM_FLAG, NULL, "list what -D may set, with types and defaults"},
     {OPTION_TARGET, "--target", FORM_EQUALS, "TARGET", "host: C, MPI and a BLAS (the only target of this version)"},
     {OPTION_OPTIMIZE, "-O", FORM_PREFIX, "0..3", "optimisation of the emitted C (default -O3)"},
     {OPTION_DEBUG, "-g", FORM_FLAG, NULL, "debug information in the program"},
+    {OPTION_DEPENDENCIES_ONLY, "-M", FORM_FLAG, NULL, "print a rule for make with the files the program is made of"},
+    {OPTION_DEPENDENCIES, "-MD", FORM_FLAG, NULL, "write that rule too, into a file ending in .d"},
+    {OPTION_DEPENDENCY_FILE, "-MF", FORM_JOINED_OR_NEXT, "FILE", "where -M or -MD write"},
     {OPTION_WERROR, "-Werror", FORM_FLAG, NULL, "warnings are errors"},
+    {OPTION_WARNING, "-W", FORM_PREFIX, "[no-]NAME", "turn a warning on or off; -Wall (the default), -Wno-all; their names are below"},
     {OPTION_DIAGNOSTICS, "--diagnostics", FORM_EQUALS, "FORM", "text, short or json"},
     {OPTION_COLOR, "--color", FORM_EQUALS, "WHEN", "auto, always or never (NO_COLOR is honoured)"},
     {OPTION_CC, "--cc", FORM_EQUALS, "COMMAND", "the MPI C compiler (default $PDC_CC, else mpicc)"},
@@ -61,15 +66,32 @@ static int explain(const char *code) {
   return EXIT_USAGE;
 }
 
+/* What -W calls a warning: its title with `-` for blanks. */
+typedef struct WarningName {
+  char at[64];
+} WarningName;
+
+static WarningName warning_name(const char *title) {
+  WarningName name;
+  snprintf(name.at, sizeof name.at, "%s", title);
+  for (char *c = name.at; *c; c++)
+    if (*c == ' ') *c = '-';
+  return name;
+}
+
 static void help(void) {
   printf("usage: pdc [options] FILE.pd       build a training program (`-` reads standard input)\n"
-         "       pdc check [options] FILE.pd check only\n\noptions:\n");
+         "       pdc check [options] FILE.pd check only\n"
+         "       pdc fmt [-w | --check] FILE.pd …  print in canonical form, rewrite (-w), or list what differs (--check)\n\noptions:\n");
   for (int i = 0; i < ROW_COUNT; i++) {
     char left[64];
     const char *between = rows[i].form == FORM_EQUALS ? "=" : rows[i].form == FORM_JOINED_OR_NEXT ? " " : "";
     snprintf(left, sizeof left, "%s%s%s", rows[i].name, rows[i].argument ? between : "", rows[i].argument ? rows[i].argument : "");
     printf("  %-22s %s\n", left, rows[i].help);
   }
+  printf("\nwarnings:\n");
+  for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+    if (codes[i].code[0] == 'W') printf("  %-22s %s\n", codes[i].code, warning_name(codes[i].title).at);
   printf("\nexit status: 0 done; 1 the program has errors; 2 usage or input/output; 3 the C compiler failed; 70 internal error\n");
 }
 
@@ -84,13 +106,31 @@ static int choose_emit(const char *value, EmitKind *emit) {
   static const struct {
     const char *name;
     EmitKind kind;
-  } kinds[] = {{"c", EMIT_C}, {"ir", EMIT_IR}, {"plan", EMIT_PLAN}, {"schedule", EMIT_SCHEDULE}, {"memory", EMIT_MEMORY}};
+  } kinds[] = {{"ast", EMIT_AST}, {"ir", EMIT_IR}, {"dot", EMIT_DOT}, {"sharding", EMIT_SHARDING}, {"memory", EMIT_MEMORY},
+               {"schedule", EMIT_SCHEDULE}, {"plan", EMIT_PLAN}, {"deps", EMIT_DEPENDENCIES}, {"c", EMIT_C}};
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
     if (strcmp(kinds[i].name, value) == 0) {
       *emit = kinds[i].kind;
       return -1;
     }
-  return usage("--emit=%s: choose one of c, ir, plan, schedule, memory", value);
+  return usage("--emit=%s: choose one of ast, ir, dot, sharding, memory, schedule, plan, deps, c", value);
+}
+
+/* -Wall, -Wno-all, -WNAME, -Wno-NAME, -Wno-error. */
+static int choose_warning(Arena *arena, const char *value, Options *o) {
+  bool on = strncmp(value, "no-", 3) != 0;
+  const char *wanted = on ? value : value + 3;
+  if (strcmp(wanted, "error") == 0) {
+    o->warnings_are_errors = on;
+    return -1;
+  }
+  const char *code = NULL;
+  for (size_t i = 0; i < sizeof codes / sizeof *codes && !code; i++)
+    if (codes[i].code[0] == 'W' && (strcmp(codes[i].code, wanted) == 0 || strcmp(warning_name(codes[i].title).at, wanted) == 0))
+      code = codes[i].code;
+  if (!code && strcmp(wanted, "all") != 0) return usage("-W%s: no such warning (pdc --help lists them)", value);
+  vec_push(arena, &o->warnings, (WarningSwitch){code, on});
+  return -1;
 }
 
 static int apply(Arena *arena, const OptionRow *row, const char *value, Options *o) {
@@ -132,6 +172,10 @@ static int apply(Arena *arena, const OptionRow *row, const char *value, Options 
     o->color = value;
     break;
   case OPTION_WERROR: o->warnings_are_errors = true; break;
+  case OPTION_WARNING: return choose_warning(arena, value, o);
+  case OPTION_DEPENDENCIES_ONLY: o->emit = EMIT_DEPENDENCIES; break;
+  case OPTION_DEPENDENCIES: o->dependencies = true; break;
+  case OPTION_DEPENDENCY_FILE: o->dependency_file = value; break;
   case OPTION_CC: o->cc = value; break;
   case OPTION_VERBOSE: o->verbose = true; break;
   case OPTION_COMMANDS: o->show_commands = true; break;

@@ -178,5 +178,7 @@ const char *axes_text(const Graph *graph, unsigned rank, const Id *axes, bool si
 const char *graph_verify(const Graph *graph);
 /* Readable text of the whole graph: --emit=ir. */
 void graph_print(const Graph *graph, Text *out);
+/* The forward pass as a picture for Graphviz: --emit=dot. */
+void graph_dot(const Graph *graph, Text *out);
 
 #endif

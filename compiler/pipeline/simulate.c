@@ -1,19 +1,29 @@
 /* Plays a pipeline: every rank does its list in order, each action as soon as what it depends on is there. A list with
  * messages is played as the runtime runs it: SEND and RECV take no time and wait for nobody, a message crosses the link
  * once its sender and its receiver have both come to it, and the computation that reads it waits. In a compute-only
- * list a message leaves with the end of what makes it. Assumes nothing about the lists: a wrong one is reported, never
+ * list a message leaves with the end of what makes it. A rank that waits is looked at again when something for it was
+ * made, so the time is linear in the number of actions. Assumes nothing about the lists: a wrong one is reported, never
  * followed out of bounds. */
 #include "pipeline/pipeline.h"
 
 /* When things were there, per (chunk, micro-batch); below 0: not yet. */
 enum { DONE_F, DONE_I, DONE_W, SENT_F, SENT_B, AWAITED_F, AWAITED_B, EVENT_COUNT };
 
+typedef struct Chunk { /* what does not change during the play */
+  int rank, before, after;
+  bool crosses_before, crosses_after; /* the neighbour is on another rank */
+  bool gradient_comes;                /* some SEND_B of the chunk after it exists */
+  double cost[PD_ACTION_KINDS];
+} Chunk;
+
 typedef struct Play {
   Arena *arena;
   const pd_pipeline *pipeline;
-  const ScheduleCosts *costs;
-  bool messages;       /* the lists contain some */
-  bool *gradient_sent; /* per chunk: some SEND_B of it exists */
+  double link;
+  bool messages; /* the lists contain some */
+  Chunk *chunks;
+  int64_t *first_of; /* per rank: where its actions begin in start and end */
+  int64_t missing;   /* of F, I and W of all (chunk, micro-batch) */
   double *at[EVENT_COUNT];
 } Play;
 
@@ -42,7 +52,7 @@ static Need need(const Play *play, int event, pd_action_kind maker, int chunk, i
 }
 
 static Need over_link(const Play *play, Need direct) {
-  if (direct.time >= 0) direct.time += play->costs->link;
+  if (direct.time >= 0) direct.time += play->link;
   return direct;
 }
 
@@ -50,34 +60,33 @@ enum { MAX_NEEDS = 3 };
 
 /* Writes what `action` needs before it can start; returns how many. */
 static int needs_of(const Play *play, pd_action action, Need *out) {
-  const pd_pipeline *pipeline = play->pipeline;
-  const int *rank_of = pipeline->rank_of;
   int chunk = action.chunk, count = 0;
+  const Chunk *at = &play->chunks[chunk];
   int64_t mb = action.microbatch;
-  pd_action_kind backward = pipeline->split ? PD_I : PD_B;
+  pd_action_kind backward = play->pipeline->split ? PD_I : PD_B;
   switch (action.kind) {
   case PD_F:
-    if (chunk == 0) break;
-    if (rank_of[chunk - 1] == rank_of[chunk]) {
-      out[count++] = need(play, DONE_F, PD_F, chunk - 1, mb);
+    if (at->before == PD_NO_CHUNK) break;
+    if (!at->crosses_before) {
+      out[count++] = need(play, DONE_F, PD_F, at->before, mb);
     } else if (play->messages) {
       out[count++] = over_link(play, need(play, AWAITED_F, PD_RECV_F, chunk, mb));
-      out[count++] = over_link(play, need(play, SENT_F, PD_SEND_F, chunk - 1, mb));
+      out[count++] = over_link(play, need(play, SENT_F, PD_SEND_F, at->before, mb));
     } else {
-      out[count++] = over_link(play, need(play, DONE_F, PD_F, chunk - 1, mb));
+      out[count++] = over_link(play, need(play, DONE_F, PD_F, at->before, mb));
     }
     break;
   case PD_B:
   case PD_I:
     out[count++] = need(play, DONE_F, PD_F, chunk, mb);
-    if (chunk == pipeline->chunk_count - 1) break;
-    if (rank_of[chunk + 1] == rank_of[chunk]) {
-      out[count++] = need(play, DONE_I, backward, chunk + 1, mb);
+    if (at->after == PD_NO_CHUNK) break;
+    if (!at->crosses_after) {
+      out[count++] = need(play, DONE_I, backward, at->after, mb);
     } else if (!play->messages) {
-      out[count++] = over_link(play, need(play, DONE_I, backward, chunk + 1, mb));
-    } else if (play->gradient_sent[chunk + 1]) {
+      out[count++] = over_link(play, need(play, DONE_I, backward, at->after, mb));
+    } else if (at->gradient_comes) {
       out[count++] = over_link(play, need(play, AWAITED_B, PD_RECV_B, chunk, mb));
-      out[count++] = over_link(play, need(play, SENT_B, PD_SEND_B, chunk + 1, mb));
+      out[count++] = over_link(play, need(play, SENT_B, PD_SEND_B, at->after, mb));
     }
     break;
   case PD_W:
@@ -95,52 +104,44 @@ static int needs_of(const Play *play, pd_action action, Need *out) {
   return count;
 }
 
-static double cost_of(const Play *play, pd_action action) {
-  const ScheduleCosts *costs = play->costs;
-  switch (action.kind) {
-  case PD_F:
-    return costs->f[action.chunk];
-  case PD_B:
-    return costs->i[action.chunk] + costs->w[action.chunk];
-  case PD_I:
-    return costs->i[action.chunk];
-  case PD_W:
-    return costs->w[action.chunk];
-  default:
-    return 0;
-  }
+static void note(Play *play, int event, size_t at, double end) {
+  play->missing -= event <= DONE_W && play->at[event][at] < 0;
+  play->at[event][at] = end;
 }
 
-static void record(const Play *play, pd_action action, double end) {
-  if (action.kind == PD_REDUCE_GRAD) return;
+/* Writes down what an action made; returns the chunk that may have waited for it, or PD_NO_CHUNK. */
+static int record(Play *play, pd_action action, double end) {
+  if (action.kind == PD_REDUCE_GRAD) return PD_NO_CHUNK;
   size_t at = slot(play, action.chunk, action.microbatch);
+  const Chunk *chunk = &play->chunks[action.chunk];
   switch (action.kind) {
   case PD_F:
-    play->at[DONE_F][at] = end;
-    break;
+    note(play, DONE_F, at, end);
+    return chunk->after;
   case PD_B:
-    play->at[DONE_I][at] = play->at[DONE_W][at] = end;
-    break;
+    note(play, DONE_W, at, end);
+    note(play, DONE_I, at, end);
+    return chunk->before;
   case PD_I:
-    play->at[DONE_I][at] = end;
-    break;
+    note(play, DONE_I, at, end);
+    return chunk->before;
   case PD_W:
-    play->at[DONE_W][at] = end;
-    break;
+    note(play, DONE_W, at, end);
+    return PD_NO_CHUNK;
   case PD_SEND_F:
-    play->at[SENT_F][at] = end;
-    break;
+    note(play, SENT_F, at, end);
+    return chunk->after;
   case PD_SEND_B:
-    play->at[SENT_B][at] = end;
-    break;
+    note(play, SENT_B, at, end);
+    return chunk->before;
   case PD_RECV_F:
-    play->at[AWAITED_F][at] = end;
-    break;
+    note(play, AWAITED_F, at, end);
+    return PD_NO_CHUNK;
   case PD_RECV_B:
-    play->at[AWAITED_B][at] = end;
-    break;
+    note(play, AWAITED_B, at, end);
+    return PD_NO_CHUNK;
   default:
-    break;
+    return PD_NO_CHUNK;
   }
 }
 
@@ -152,40 +153,85 @@ static const char *find_nonsense(Arena *arena, const pd_pipeline *pipeline) {
     for (int64_t i = 0; i < pipeline->ranks[rank].count; i++) {
       pd_action action = pipeline->ranks[rank].at[i];
       bool whole = action.kind == PD_REDUCE_GRAD;
-      if (action.kind < 0 || action.kind >= PD_ACTION_KINDS || action.chunk < 0 ||
-          action.chunk >= pipeline->chunk_count ||
-          (!whole && (action.microbatch < 0 || action.microbatch >= pipeline->microbatches)))
+      if ((unsigned)action.kind >= PD_ACTION_KINDS || action.chunk < 0 || action.chunk >= pipeline->chunk_count ||
+          (!whole && (action.microbatch < pd_chunk_first(pipeline, action.chunk) ||
+                      action.microbatch >= pd_chunk_end(pipeline, action.chunk))))
         return arena_printf(arena, "action %lld of rank %d is none of this pipeline: kind %d, chunk %d, micro-batch %d",
                             (long long)i, rank, (int)action.kind, action.chunk, action.microbatch);
     }
   return NULL;
 }
 
+static void prepare(Play *play, const ScheduleCosts *costs) {
+  const pd_pipeline *pipeline = play->pipeline;
+  play->chunks = ARENA_ARRAY(play->arena, Chunk, pipeline->chunk_count);
+  for (int c = 0; c < pipeline->chunk_count; c++) {
+    Chunk *chunk = &play->chunks[c];
+    chunk->rank = pipeline->rank_of[c];
+    chunk->before = pd_chunk_before(pipeline, c);
+    chunk->after = pd_chunk_after(pipeline, c);
+    chunk->crosses_before = chunk->before != PD_NO_CHUNK && pipeline->rank_of[chunk->before] != chunk->rank;
+    chunk->crosses_after = chunk->after != PD_NO_CHUNK && pipeline->rank_of[chunk->after] != chunk->rank;
+    chunk->cost[PD_F] = costs->f[c];
+    chunk->cost[PD_I] = costs->i[c];
+    chunk->cost[PD_W] = costs->w[c];
+    chunk->cost[PD_B] = costs->i[c] + costs->w[c];
+    play->missing += 3 * (pd_chunk_end(pipeline, c) - pd_chunk_first(pipeline, c));
+  }
+  play->first_of = ARENA_ARRAY(play->arena, int64_t, pipeline->pp + 1);
+  for (int rank = 0; rank < pipeline->pp; rank++) {
+    const pd_action_list *list = &pipeline->ranks[rank];
+    play->first_of[rank + 1] = play->first_of[rank] + list->count;
+    for (int64_t i = 0; i < list->count; i++) {
+      play->messages |= is_message(list->at[i].kind);
+      if (list->at[i].kind != PD_SEND_B) continue;
+      int to = play->chunks[list->at[i].chunk].before;
+      if (to != PD_NO_CHUNK) play->chunks[to].gradient_comes = true;
+    }
+  }
+  size_t slots = (size_t)pipeline->chunk_count * (size_t)pipeline->microbatches;
+  for (int event = 0; event < (play->messages ? EVENT_COUNT : SENT_F); event++) {
+    play->at[event] = ARENA_ARRAY(play->arena, double, slots);
+    for (size_t i = 0; i < slots; i++) play->at[event][i] = -1;
+  }
+}
+
 /* Runs all lists as far as they go; cursor[rank] is left where each stops. */
-static void play_lists(Play *play, ScheduleTiming *timing, const int64_t *first_of, int64_t *cursor) {
+static void play_lists(Play *play, ScheduleTiming *timing, int64_t *cursor) {
   const pd_pipeline *pipeline = play->pipeline;
   double *clock = ARENA_ARRAY(play->arena, double, pipeline->pp);
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (int rank = 0; rank < pipeline->pp; rank++) {
-      const pd_action_list *list = &pipeline->ranks[rank];
-      for (; cursor[rank] < list->count; cursor[rank]++, moved = true) {
-        pd_action action = list->at[cursor[rank]];
-        Need needs[MAX_NEEDS];
-        int count = needs_of(play, action, needs);
-        double begin = clock[rank];
-        bool ready = true;
-        for (int k = 0; k < count; k++) {
-          if (needs[k].time < 0) ready = false;
-          if (needs[k].time > begin) begin = needs[k].time;
-        }
-        if (!ready) break;
-        timing->start[first_of[rank] + cursor[rank]] = begin;
-        clock[rank] = begin + cost_of(play, action);
-        timing->end[first_of[rank] + cursor[rank]] = clock[rank];
-        record(play, action, clock[rank]);
+  int *queue = ARENA_ARRAY(play->arena, int, pipeline->pp); /* a ring of ranks to look at */
+  bool *queued = ARENA_ARRAY(play->arena, bool, pipeline->pp);
+  int head = 0, waiting = pipeline->pp;
+  for (int rank = 0; rank < pipeline->pp; rank++) queue[rank] = rank, queued[rank] = true;
+  while (waiting > 0) {
+    int rank = queue[head];
+    head = (head + 1) % pipeline->pp;
+    waiting--;
+    queued[rank] = false;
+    const pd_action_list *list = &pipeline->ranks[rank];
+    double *start = timing->start + play->first_of[rank], *end = timing->end + play->first_of[rank];
+    int64_t at = cursor[rank];
+    for (; at < list->count; at++) {
+      pd_action action = list->at[at];
+      Need needs[MAX_NEEDS];
+      int count = needs_of(play, action, needs);
+      double begin = clock[rank];
+      bool ready = true;
+      for (int k = 0; k < count; k++) {
+        if (needs[k].time < 0) ready = false;
+        if (needs[k].time > begin) begin = needs[k].time;
       }
+      if (!ready) break;
+      start[at] = begin;
+      end[at] = clock[rank] = begin + play->chunks[action.chunk].cost[action.kind];
+      int next = record(play, action, clock[rank]);
+      if (next == PD_NO_CHUNK || queued[play->chunks[next].rank] || play->chunks[next].rank == rank) continue;
+      queue[(head + waiting) % pipeline->pp] = play->chunks[next].rank;
+      queued[play->chunks[next].rank] = true;
+      waiting++;
     }
+    cursor[rank] = at;
   }
 }
 
@@ -208,8 +254,9 @@ static const char *find_blocked(const Play *play, const int64_t *cursor) {
 static const char *find_missing(const Play *play) {
   const pd_pipeline *pipeline = play->pipeline;
   static const pd_action_kind kinds[] = {PD_F, PD_I, PD_W};
+  if (play->missing == 0) return NULL;
   for (int chunk = 0; chunk < pipeline->chunk_count; chunk++)
-    for (int64_t mb = 0; mb < pipeline->microbatches; mb++)
+    for (int64_t mb = pd_chunk_first(pipeline, chunk); mb < pd_chunk_end(pipeline, chunk); mb++)
       for (int event = DONE_F; event <= DONE_W; event++)
         if (play->at[event][slot(play, chunk, mb)] < 0) {
           pd_action_kind kind = event == DONE_F || pipeline->split ? kinds[event] : PD_B;
@@ -220,21 +267,40 @@ static const char *find_missing(const Play *play) {
   return NULL;
 }
 
-/* Beta and sigma are measured against the busiest rank. The bound: rank r cannot start before the forwards of all
- * chunks below its first one, and then has its work to do; with equal chunks dealt in a loop that is (pp - 1) F /
- * chunks. */
-static void measure(const Play *play, const int64_t *first_of, ScheduleTiming *timing) {
+/* No rank can start before the forwards of all chunks below its first one, and then has its work to do; with equal
+ * chunks dealt in a loop that is (pp - 1) F / chunks. With two copies a rank's first chunk is the one nearer to an end.
+ */
+static double least_beta(const Play *play, const double *busy, double busiest) {
+  const pd_pipeline *pipeline = play->pipeline;
+  double *head = ARENA_ARRAY(play->arena, double, pipeline->pp); /* before a rank's first chunk; below 0: none yet */
+  for (int rank = 0; rank < pipeline->pp; rank++) head[rank] = -1;
+  double below = 0, bound = 0;
+  for (int c = 0; c < pipeline->chunk_count; c++) {
+    const Chunk *chunk = &play->chunks[c];
+    below = chunk->before == PD_NO_CHUNK
+                ? 0
+                : below + play->chunks[chunk->before].cost[PD_F] + (chunk->crosses_before ? play->link : 0);
+    if (head[chunk->rank] < 0 || below < head[chunk->rank]) head[chunk->rank] = below;
+  }
+  for (int rank = 0; rank < pipeline->pp; rank++)
+    if (head[rank] + busy[rank] - busiest > bound) bound = head[rank] + busy[rank] - busiest;
+  return bound;
+}
+
+/* Beta and sigma are measured against the busiest rank. */
+static void measure(const Play *play, ScheduleTiming *timing) {
   const pd_pipeline *pipeline = play->pipeline;
   double *busy = ARENA_ARRAY(play->arena, double, pipeline->pp), busiest = 0, longest = 0;
   timing->makespan = 0;
   for (int rank = 0; rank < pipeline->pp; rank++) {
     double begin = -1, end = 0;
     for (int64_t i = 0; i < pipeline->ranks[rank].count; i++) {
-      double cost = cost_of(play, pipeline->ranks[rank].at[i]);
+      pd_action action = pipeline->ranks[rank].at[i];
+      double cost = play->chunks[action.chunk].cost[action.kind];
       busy[rank] += cost;
       if (cost <= 0) continue;
-      if (begin < 0) begin = timing->start[first_of[rank] + i];
-      end = timing->end[first_of[rank] + i];
+      if (begin < 0) begin = timing->start[play->first_of[rank] + i];
+      end = timing->end[play->first_of[rank] + i];
     }
     if (end > timing->makespan) timing->makespan = end;
     if (busy[rank] > busiest) busiest = busy[rank];
@@ -243,48 +309,23 @@ static void measure(const Play *play, const int64_t *first_of, ScheduleTiming *t
   for (int rank = 0; rank < pipeline->pp; rank++) timing->idle[rank] = timing->makespan - busy[rank];
   timing->beta = timing->makespan - busiest;
   timing->sigma = longest - busiest;
-  timing->bound = 0;
-  bool *seen = ARENA_ARRAY(play->arena, bool, pipeline->pp);
-  double head = 0;
-  for (int chunk = 0; chunk < pipeline->chunk_count; chunk++) {
-    int rank = pipeline->rank_of[chunk];
-    if (chunk > 0) {
-      head += play->costs->f[chunk - 1];
-      if (pipeline->rank_of[chunk - 1] != rank) head += play->costs->link;
-    }
-    if (!seen[rank] && head + busy[rank] - busiest > timing->bound) timing->bound = head + busy[rank] - busiest;
-    seen[rank] = true;
-  }
+  timing->bound = least_beta(play, busy, busiest);
 }
 
 bool schedule_simulate(Arena *arena, const pd_pipeline *pipeline, const ScheduleCosts *costs, ScheduleTiming *timing,
                        const char **why) {
   *why = find_nonsense(arena, pipeline);
   if (*why) return false;
-  Play play = {.arena = arena, .pipeline = pipeline, .costs = costs};
-  play.gradient_sent = ARENA_ARRAY(arena, bool, pipeline->chunk_count);
-  int64_t *first_of = ARENA_ARRAY(arena, int64_t, pipeline->pp + 1);
-  for (int rank = 0; rank < pipeline->pp; rank++) {
-    const pd_action_list *list = &pipeline->ranks[rank];
-    first_of[rank + 1] = first_of[rank] + list->count;
-    for (int64_t i = 0; i < list->count; i++) {
-      play.messages |= is_message(list->at[i].kind);
-      if (list->at[i].kind == PD_SEND_B) play.gradient_sent[list->at[i].chunk] = true;
-    }
-  }
-  size_t slots = (size_t)pipeline->chunk_count * (size_t)pipeline->microbatches;
-  for (int event = 0; event < EVENT_COUNT; event++) {
-    play.at[event] = ARENA_ARRAY(arena, double, slots);
-    for (size_t i = 0; i < slots; i++) play.at[event][i] = -1;
-  }
+  Play play = {.arena = arena, .pipeline = pipeline, .link = costs->link};
+  prepare(&play, costs);
   timing->idle = ARENA_ARRAY(arena, double, pipeline->pp);
-  timing->start = ARENA_ARRAY(arena, double, first_of[pipeline->pp]);
-  timing->end = ARENA_ARRAY(arena, double, first_of[pipeline->pp]);
+  timing->start = ARENA_ARRAY(arena, double, play.first_of[pipeline->pp]);
+  timing->end = ARENA_ARRAY(arena, double, play.first_of[pipeline->pp]);
   int64_t *cursor = ARENA_ARRAY(arena, int64_t, pipeline->pp);
-  play_lists(&play, timing, first_of, cursor);
+  play_lists(&play, timing, cursor);
   *why = find_blocked(&play, cursor);
   if (!*why) *why = find_missing(&play);
   if (*why) return false;
-  measure(&play, first_of, timing);
+  measure(&play, timing);
   return true;
 }

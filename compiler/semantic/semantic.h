@@ -16,8 +16,7 @@ typedef struct KeyValue {
   Span span, value_span;
 } KeyValue;
 
-/* All sections, checked, with their defaults. Counts are 64-bit; spans point at the value (or the section) for errors.
- */
+/* All sections, checked, with their defaults. Counts are 64-bit; spans point at the value (or the section) for errors. */
 typedef struct Config {
   int64_t pp, dp, tp, cp, ep, zero;
   bool sequence;
@@ -28,7 +27,7 @@ typedef struct Config {
   int64_t batch;        /* global batch: the size of the batch axis */
   int64_t microbatches; /* batch / (dp * microbatch) */
   Recompute recompute;
-  const char *layout; /* NULL when absent */
+  const char *layout;   /* NULL when absent */
   Span schedule_span, kind_span, microbatch_span, chunks_span;
 
   OptimizerKind optimizer;
@@ -39,16 +38,16 @@ typedef struct Config {
   double beta1, beta2, eps, decay, momentum, clip;
 
   Precision compute;
-  VEC(KeyValue) data;                               /* train, valid, seed, train.x … as written */
-  int64_t seed;                                     /* data.seed, default 1234 */
+  VEC(KeyValue) data;       /* train, valid, seed, train.x … as written */
+  int64_t seed;             /* data.seed, default 1234 */
   int64_t steps, eval_every, save_every, log_every; /* train < >; 0 = never; steps default 100, log_every 1 */
   VEC(KeyValue) checkpoint;
 
   /* cluster < >; 0 = not declared */
-  double memory;                       /* bytes a rank may use */
-  double flops;                        /* peak FLOP/s of a rank */
-  double bandwidth, latency;           /* bytes/s and seconds of a link inside a node */
-  double node_bandwidth, node_latency; /* between nodes */
+  double memory;            /* bytes a rank may use */
+  double flops;             /* peak FLOP/s of a rank */
+  double bandwidth, latency;             /* bytes/s and seconds of a link inside a node */
+  double node_bandwidth, node_latency;   /* between nodes */
   int64_t ranks_per_node;
   Span memory_span, cluster_span;
 } Config;
@@ -62,15 +61,13 @@ typedef struct SemanticInput {
   Intern *names;
   Diagnostics *diagnostics;
   const Module *root;
-  const char *model; /* --model=NAME or NULL */
-  const Define *defines;
-  uint32_t define_count;
-  const char *const *import_dirs;
-  uint32_t import_dir_count; /* -I …, then the installed library */
+  const char *model;              /* --model=NAME or NULL */
+  const Define *defines; uint32_t define_count;
+  const char *const *import_dirs; uint32_t import_dir_count; /* -I …, then the installed library */
 } SemanticInput;
 
 typedef struct Semantic {
-  Graph *graph; /* NULL after errors */
+  Graph *graph;          /* NULL after errors */
   Config config;
   VEC(const Module *) modules; /* all files read, root first (for deps, and the resolved text) */
 } Semantic;

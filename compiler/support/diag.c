@@ -72,6 +72,17 @@ static bool reported_before(const Diagnostics *all, const Diag *diag) {
   return false;
 }
 
+void diag_enable_warning(Diagnostics *all, const char *code, bool on) {
+  vec_push(all->arena, &all->rules, (WarningRule){code ? arena_strdup(all->arena, code) : NULL, on});
+}
+
+static bool is_wanted(const Diagnostics *all, const Diag *diag) {
+  if (diag->level == DIAG_ERROR) return true;
+  for (uint32_t i = all->rules.count; i-- > 0;)
+    if (!all->rules.at[i].code || strcmp(all->rules.at[i].code, diag->code) == 0) return all->rules.at[i].on;
+  return true;
+}
+
 static Diag *report(Diagnostics *all, DiagLevel level, const char *code, Span span, const char *format,
                     va_list arguments) {
   Diag *diag = ARENA_NEW(all->arena, Diag);
@@ -80,7 +91,7 @@ static Diag *report(Diagnostics *all, DiagLevel level, const char *code, Span sp
   diag->code = arena_strdup(all->arena, code);
   diag->span = span;
   diag->message = arena_vprintf(all->arena, format, arguments);
-  if (reported_before(all, diag) || (level == DIAG_ERROR && diag_full(all))) return diag;
+  if (!is_wanted(all, diag) || reported_before(all, diag) || (level == DIAG_ERROR && diag_full(all))) return diag;
   if (level == DIAG_ERROR) all->errors++;
   vec_push(all->arena, &all->reports, diag);
   return diag;

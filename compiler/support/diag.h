@@ -46,6 +46,9 @@ void diag_label(Diag *diag, Span span, const char *format, ...) __attribute__((f
 void diag_note(Diag *diag, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void diag_help(Diag *diag, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Warnings of this code (NULL: of all) are dropped, or kept again, from now on. */
+void diag_enable_warning(Diagnostics *all, const char *code, bool on);
+
 unsigned diag_errors(const Diagnostics *all);
 unsigned diag_warnings(const Diagnostics *all);
 /* True once 20 errors were reported: passes should stop. */

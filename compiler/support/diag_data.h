@@ -26,8 +26,14 @@ typedef struct SourceFile {
   VEC(uint32_t) lines; /* byte offset of the begin of each line; at least one */
 } SourceFile;
 
+typedef struct WarningRule {
+  const char *code; /* NULL: all */
+  bool on;
+} WarningRule;
+
 struct Diagnostics {
   Arena *arena;
+  VEC(WarningRule) rules; /* the last one that speaks of a warning decides */
   VEC(SourceFile) sources;
   VEC(Diag *) reports; /* in the order reported */
   unsigned errors;

@@ -114,5 +114,7 @@ Module *syntax_parse(Arena *arena, Intern *names, Diagnostics *all, uint32_t fil
 
 /* The canonical text of a module: what `pdc fmt` prints. Comments kept. Idempotent; never changes meaning. */
 void syntax_format(Text *out, const Diagnostics *all, const Module *module);
+/* Readable text of the tree with places: --emit=ast. */
+void syntax_print(Text *out, const Diagnostics *all, const Module *module);
 
 #endif

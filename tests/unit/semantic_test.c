@@ -448,6 +448,45 @@ Test(semantic, conditions_constants_and_scalars) {
   release(&r);
 }
 
+Test(semantic, a_size_of_a_block_may_be_split) {
+  Result r = compile(HEAD "parallel < tp=2; > shard < f.n=tp; >\n"
+                          "block f<n>(x: [.., embed]) -> [.., embed] { return x; }\n"
+                          "block g(x: [.., embed], inner=4) -> [.., embed] { return up(x, n=inner) |> down(); }\n"
+                          "block up<n>(x: [.., embed]) -> [.., n] { param w: [embed, n]; return x @ w; }\n"
+                          "block down<n>(x: [.., n]) -> [.., embed] { param w: [n, embed]; return x @ w; }\n" DATA
+                          "  h = g(x);\n" END);
+  graph_of(&r);
+  release(&r);
+  r = compile(HEAD "parallel < tp=2; > shard < up.n=tp; >\n"
+                   "block up<n>(x: [.., embed]) -> [.., n] { param w: [embed, n]; return x @ w; }\n"
+                   "block down<n>(x: [.., n]) -> [.., embed] { param w: [n, embed]; return x @ w; }\n" DATA
+                   "  h = up(x, n=4) |> down();\n"
+                   "  param v: [embed, class]; loss xent(h @ v, y);\n}\n");
+  Graph *g = graph_of(&r);
+  cr_assert_eq(g->axes.at[param_named(g, "up.w")->axes[1]].mesh, MESH_TP);
+  cr_assert_eq(g->axes.at[param_named(g, "down.w")->axes[0]].mesh, MESH_TP);
+  release(&r);
+}
+
+Test(semantic, deep_nesting_is_refused_and_does_not_crash) {
+  Arena *arena = arena_new();
+  Text text = {.arena = arena};
+  text_printf(&text, "%s", HEAD);
+  for (int i = 0; i < 90; i++) {
+    text_printf(&text, "block b%d(x: [.., embed]) -> [.., embed] { return ", i);
+    for (int k = 0; k < 200; k++) text_printf(&text, "relu(");
+    text_printf(&text, i < 89 ? "b%d(x)" : "x", i + 1);
+    for (int k = 0; k < 200; k++) text_printf(&text, ")");
+    text_printf(&text, "; }\n");
+  }
+  text_printf(&text, "%s h = b0(x);\n%s", DATA, END);
+  Result r = compile(text.at);
+  cr_assert_not(r.fine);
+  cr_assert(strstr(r.text, "E0110"), "%s", r.text);
+  release(&r);
+  arena_free(arena);
+}
+
 Test(semantic, frozen_params_and_zero_trips) {
   Result r = compile(HEAD DATA "  frozen param e: [embed, embed];\n"
                                "  h = x @ e;\n"
@@ -636,6 +675,7 @@ static const Wrong wrong_programs[] = {
     {HEAD "train < steps=2.5; >\n" DATA END, "E0208", {"`train.steps`", "whole number"}},
     {"import \"missing.pd\" as q;\n" BODY("a = q.f(x);"), "E0210", {"`missing.pd`", "searched in"}},
     {HEAD "const a = b, b = a;\n" DATA END, "E0212", {"defined by itself"}},
+    {HEAD "const a = parallel.tp + 1; parallel < tp=a; >\n" DATA END, "E0212", {"defined by itself"}},
     {HEAD "const a = 9223372036854775807 + 1;\n" DATA END, "E0213", {"64 bits"}},
     {HEAD "dim big = 4000000000;\n" DATA "param w: [big, big, big];\n" END, "E0213", {"4000000000", "elements"}},
     {HEAD "const a = 1 / 0;\n" DATA END, "E0214", {"divides by zero"}},
@@ -673,6 +713,7 @@ static const Wrong wrong_programs[] = {
     {BODY("param w: [wide, embed]; a = x @ w;"),
      "E0301",
      {"`embed` with `wide`", "`x` ends with `embed` = 6", "`w` starts with `wide` = 12"}},
+    {BODY("param w: [wide, embed]; a = relu(gelu(x @ w)) + 1;"), "E0301", {"`embed` with `wide`"}},
     {BODY("param w: [other, embed]; a = x @ w;"), "E0301", {"`embed` with `other`", "match by name"}},
     {BODY("param w: [6, 6]; a = w @ concat(w, w, axis=0);"), "E0301", {"`6` with `12`"}},
     {BODY("param w: [6, 6], u: [6, 6]; a = w @ u;"), "E0302", {"ambiguous", "einsum"}},
@@ -747,6 +788,18 @@ static const Wrong wrong_programs[] = {
     {HEAD "parallel < tp=2; > shard < wide=tp; >\n" DATA "param w: [embed, wide]; a = layernorm(x @ w);\n" END,
      "E0409",
      {"`layernorm`", "`wide` = 12", "tp=2"}},
+    {HEAD "parallel < tp=2; > shard < f.n=tp; >\nblock f<n>(x: [.., embed]) -> [.., n] { param w: [embed, n]; return "
+          "x @ w; }\n" DATA "a = f(x, n=5);\n" END,
+     "E0402",
+     {"`f.n` = 5", "tp = 2", "4 or 6"}},
+    {HEAD "parallel < tp=2; > shard < f.n=tp; >\nblock f<n>(x: [.., embed]) -> [.., n] { param w: [embed, n]; return "
+          "x @ w; }\n" DATA "a = f(x, n=wide);\n" END,
+     "E0413",
+     {"`f.n=tp`", "`wide` = 12"}},
+    {HEAD "shard < f.m=tp; >\nblock f<n>(x: [.., n]) -> [.., n] { return x; }\n" DATA END,
+     "E0403",
+     {"`f.m`", "block `f` has no size `m`"}},
+    {HEAD "parallel < dp=16; > shard < batch=dp; >\n" DATA END, "E0501", {"`batch` = 8", "16 * 1", "= 16 samples"}},
     {HEAD "schedule < microbatch=3; >\n" DATA END, "E0501", {"`batch` = 8", "1 * 3", "6 and 9", "microbatch=2"}},
     {HEAD "parallel < dp=3; > shard < batch=dp; >\n" DATA END, "E0501", {"`batch` = 8", "3 * 1", "6 and 9"}},
 };

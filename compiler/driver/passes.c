@@ -1,0 +1,93 @@
+/* The whole compile as a page of passes. Assumes nothing about files but what imports need. */
+#include "driver/passes.h"
+
+#include <string.h>
+
+#include "artifact/artifact.h"
+#include "autodiff/autodiff.h"
+#include "distribute/distribute.h"
+#include "driver/driver.h"
+#include "emit/emit.h"
+#include "pipeline/cost.h"
+#include "pipeline/stages.h"
+
+Compilation *compilation_new(Arena *arena) {
+  Compilation *c = ARENA_NEW(arena, Compilation);
+  c->arena = c->plan.arena = c->c.arena = arena;
+  c->diagnostics = diagnostics_new(arena);
+  c->names = intern_new(arena);
+  return c;
+}
+
+bool passes_parse(Compilation *c, const char *path, const char *text, size_t length) {
+  uint32_t file = diag_add_source(c->diagnostics, path, text, length);
+  c->module = syntax_parse(c->arena, c->names, c->diagnostics, file);
+  c->input.arena = c->arena;
+  c->input.names = c->names;
+  c->input.diagnostics = c->diagnostics;
+  c->input.root = c->module;
+  return diag_errors(c->diagnostics) == 0;
+}
+
+bool passes_semantic(Compilation *c) {
+  return semantic_run(&c->input, &c->semantic);
+}
+
+/* Where the program says what a key of a section is; NO_SPAN when -D does. */
+static Span key_span(const Module *module, const char *section, const char *key) {
+  for (uint32_t i = 0; i < module->item_count; i++) {
+    const Item *item = module->items[i];
+    if (item->kind != ITEM_SECTION || strcmp(item->name.text, section) != 0) continue;
+    for (uint32_t k = 0; k < item->binding_count; k++)
+      if (strcmp(item->bindings[k].name.text, key) == 0) return item->bindings[k].value->span;
+  }
+  return NO_SPAN;
+}
+
+/* What the language has and the host target has not. */
+static void check_target(Compilation *c) {
+  const Config *config = &c->semantic.config;
+  if (config->optimizer == OPTIMIZER_LAMB) {
+    Span span = key_span(c->module, "optimizer", "kind");
+    Diag *diag = diag_error(c->diagnostics, "E0903", span, "this version does not train with `lamb`");
+    diag_help(diag, "use `optimizer < kind=adamw; … >`, `adam` or `sgd`");
+  }
+  if (config->compute == PRECISION_BF16)
+    diag_warning(c->diagnostics, "W0901", key_span(c->module, "precision", "compute"),
+                 "`compute=bf16` runs in f32 on the host target; the plan counts f32 bytes");
+}
+
+bool passes_plan(Compilation *c) {
+  Graph *graph = c->semantic.graph;
+  const Config *config = &c->semantic.config;
+  check_target(c);
+  const char *broken = graph_verify(graph);
+  if (!broken && distribute_run(graph, config, c->diagnostics) && autodiff_run(graph, config, c->diagnostics)) {
+    broken = graph_verify(graph);
+    cost_run(graph);
+    c->memory = memory_plan(graph, config);
+    c->program = describe_program(c->arena, graph, config, c->memory, PDC_VERSION);
+    c->pipeline = stages_plan(c->arena, graph, config, c->program, c->diagnostics, &c->unit_flops);
+  }
+  if (broken) diag_error(c->diagnostics, "E0900", NO_SPAN, "internal error: the program's graph is malformed: %s", broken);
+  return diag_errors(c->diagnostics) == 0;
+}
+
+/* The resolved program: every module formatted, then what -D set. Its hash names the source in the plan. */
+static void hash_source(Compilation *c) {
+  Text text = {.arena = c->arena};
+  for (uint32_t i = 0; i < c->semantic.modules.count; i++) syntax_format(&text, c->diagnostics, c->semantic.modules.at[i]);
+  for (uint32_t i = 0; i < c->input.define_count; i++)
+    text_printf(&text, "-D %s=%s\n", c->input.defines[i].name, c->input.defines[i].value);
+  sha256_hex(text.at ? text.at : "", text.length, c->source_sha256);
+}
+
+void passes_emit(Compilation *c, const char *name) {
+  hash_source(c);
+  PlanInput plan = {c->arena, c->semantic.graph, &c->semantic.config, c->program, c->pipeline, c->source_sha256, PDC_VERSION,
+                    (const int64_t(*)[3])c->unit_flops};
+  plan_write(&plan, &c->plan, c->plan_sha256);
+  EmitInput emit = {c->arena, c->diagnostics, c->semantic.graph, &c->semantic.config, c->memory, c->program,
+                    arena_printf(c->arena, "%s.plan.json", name), c->plan_sha256};
+  emit_c(&emit, &c->c);
+}
