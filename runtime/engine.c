@@ -124,6 +124,10 @@ pd_engine *pd_engine_new(const pd_program *program, const pd_pipeline *pipeline,
   engine->f64 = single ? NULL : pd_kernels_select_f64(kernel_set);
   if (engine->f32 == NULL && engine->f64 == NULL) pd_fail(PD_EXIT_USAGE, "there is no kernel set `%s`", kernel_set);
   if (program->use_kernels != NULL) program->use_kernels(kernel_set);
+  if (pipeline->copies > 1 || pipeline->step != 0) {
+    pd_fail(PD_EXIT_PLAN, "the plan's schedule %s, which this version plans but does not run",
+            pipeline->copies > 1 ? "holds the model more than once" : "updates weights without a flush");
+  }
   engine->layout = pd_layout_new(program, pipeline, world->pp_rank);
   check_plan(engine);
   map_memory(engine);

@@ -142,7 +142,9 @@ void pd_launch_mpi(const pd_program *program, char **argv) {
   mallopt(M_TRIM_THRESHOLD, INT_MAX);
   if (!launched()) {
     set_for_one_host();
-    setenv("OMPI_MCA_ess_singleton_isolated", "1", 0); /* one rank alone needs no daemon */
+    /* one rank alone needs no daemon, nor a session directory, which it would share with every other such program */
+    setenv("OMPI_MCA_ess_singleton_isolated", "1", 0);
+    setenv("OMPI_MCA_orte_create_session_dirs", "0", 0);
   }
   int level = 0, size = 0, rank = 0;
   MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);

@@ -44,10 +44,29 @@ typedef struct context {
   int64_t used[PD_MEMORY_CLASSES];
 } context;
 
-static int rank_of_unit(const pd_pipeline *pipeline, int64_t unit) {
+/* The chunk of copy `copy` of the model that holds `unit`. */
+static int chunk_of_unit(const pd_pipeline *pipeline, int64_t unit, int copy) {
+  const int count = pd_copy_chunks(pipeline);
   int chunk = 0;
-  while (chunk + 1 < pipeline->chunk_count && unit >= pipeline->first_unit[chunk + 1]) chunk++;
-  return pipeline->rank_of[chunk];
+  while (chunk + 1 < count && unit >= pipeline->first_unit[chunk + 1]) chunk++;
+  return copy * count + chunk;
+}
+
+static int copies_of(const pd_pipeline *pipeline) {
+  return pipeline->copies > 1 ? pipeline->copies : 1;
+}
+
+/* The last unit's rank, in the first copy: where what nobody uses lies. */
+static int last_rank(const pd_pipeline *pipeline) {
+  return pipeline->rank_of[pd_copy_chunks(pipeline) - 1];
+}
+
+static int64_t first_unit_of(const pd_pipeline *pipeline, int chunk) {
+  return pipeline->first_unit[chunk % pd_copy_chunks(pipeline)];
+}
+
+static int64_t end_unit_of(const pd_pipeline *pipeline, int chunk) {
+  return pipeline->first_unit[chunk % pd_copy_chunks(pipeline) + 1];
 }
 
 static bool lists(const pd_segment_info *segment, int param) {
@@ -59,38 +78,40 @@ static bool lists(const pd_segment_info *segment, int param) {
 
 /* The slots of tied parameter `param` in unit order; writes them if `slots` is not NULL. */
 static int tied_slots(const context *c, int param, pd_tied_slot *slots, bool *used) {
+  const pd_pipeline *pipeline = c->pipeline;
   int count = 0;
   int64_t first = 0;
   for (int s = 0; s < c->program->segment_count; s++) {
     const pd_segment_info *segment = &c->program->segments[s];
     for (int64_t trip = 0; trip < segment->trips && lists(segment, param); trip++) {
-      if (slots != NULL) {
-        slots[count] = (pd_tied_slot){first + trip, rank_of_unit(c->pipeline, first + trip), PD_NONE};
+      for (int copy = 0; copy < copies_of(pipeline); copy++, count++) {
+        int chunk = chunk_of_unit(pipeline, first + trip, copy);
+        if (slots != NULL) slots[count] = (pd_tied_slot){first + trip, chunk, pipeline->rank_of[chunk], PD_NONE};
       }
-      count++;
     }
     first += segment->trips;
   }
   *used = count > 0;
-  if (count == 0) {
-    if (slots != NULL) slots[0] = (pd_tied_slot){PD_NONE, c->pipeline->rank_of[c->pipeline->chunk_count - 1], PD_NONE};
-    count = 1;
-  }
-  return count;
+  if (count > 0) return count;
+  if (slots != NULL) slots[0] = (pd_tied_slot){PD_NONE, PD_NONE, last_rank(pipeline), PD_NONE};
+  return 1;
 }
 
 static bool tied_is_held(const context *c, int param) {
+  const pd_pipeline *pipeline = c->pipeline;
   int64_t first = 0;
   bool used = false;
   for (int s = 0; s < c->program->segment_count; s++) {
     const pd_segment_info *segment = &c->program->segments[s];
     for (int64_t trip = 0; trip < segment->trips && lists(segment, param); trip++) {
       used = true;
-      if (rank_of_unit(c->pipeline, first + trip) == c->rank) return true;
+      for (int copy = 0; copy < copies_of(pipeline); copy++) {
+        if (pipeline->rank_of[chunk_of_unit(pipeline, first + trip, copy)] == c->rank) return true;
+      }
     }
     first += segment->trips;
   }
-  return !used && c->pipeline->rank_of[c->pipeline->chunk_count - 1] == c->rank;
+  return !used && last_rank(pipeline) == c->rank;
 }
 
 /* ---- the block: one malloc for all tables ---- */
@@ -108,7 +129,7 @@ static sizes measure(const context *c) {
   for (int chunk = 0; chunk < c->pipeline->chunk_count; chunk++) {
     if (c->pipeline->rank_of[chunk] != c->rank) continue;
     n.chunks++;
-    for (int64_t u = c->pipeline->first_unit[chunk]; u < c->pipeline->first_unit[chunk + 1]; u++) {
+    for (int64_t u = first_unit_of(c->pipeline, chunk); u < end_unit_of(c->pipeline, chunk); u++) {
       int segment;
       int64_t trip;
       pd_unit_locate(c->program, u, &segment, &trip);
@@ -174,7 +195,7 @@ static void count_slots(const context *c, pd_chunk_plan *plan) {
 }
 
 static void set_edge_peer(const context *c, pd_edge *edge, int chunk) {
-  bool exists = chunk >= 0 && chunk < c->pipeline->chunk_count;
+  bool exists = chunk != PD_NO_CHUNK;
   edge->peer = exists ? c->pipeline->rank_of[chunk] : PD_NONE;
   edge->local = exists && edge->peer == c->rank;
 }
@@ -182,13 +203,13 @@ static void set_edge_peer(const context *c, pd_edge *edge, int chunk) {
 static void plan_chunk(const context *c, pd_chunk_plan *plan, int chunk, pd_unit_plan *units) {
   const pd_action_list *list = &c->pipeline->ranks[c->rank];
   plan->chunk = chunk;
-  plan->first_unit = c->pipeline->first_unit[chunk];
-  plan->unit_count = c->pipeline->first_unit[chunk + 1] - plan->first_unit;
+  plan->first_unit = first_unit_of(c->pipeline, chunk);
+  plan->unit_count = end_unit_of(c->pipeline, chunk) - plan->first_unit;
   plan->units = units;
   plan->split = has_split_actions(list, chunk);
   plan->last_weight_action = find_last_weight_action(list, chunk);
-  set_edge_peer(c, &plan->previous, chunk - 1);
-  set_edge_peer(c, &plan->next, chunk + 1);
+  set_edge_peer(c, &plan->previous, pd_chunk_before(c->pipeline, chunk));
+  set_edge_peer(c, &plan->next, pd_chunk_after(c->pipeline, chunk));
   pd_walk_plan(c->program, plan);
   count_slots(c, plan);
 }
@@ -407,7 +428,8 @@ static void point_units_at_tied(const context *c) {
         while (tied->param != segment->shared[k]) tied++;
         unit->shared[k] = tied->weights;
         for (int s = 0; s < tied->slot_count; s++) {
-          if (tied->slots[s].unit == unit->unit) unit->shared_gradients[k] = tied->slots[s].at;
+          if (tied->slots[s].unit != unit->unit || tied->slots[s].chunk != layout->chunks[i].chunk) continue;
+          unit->shared_gradients[k] = tied->slots[s].at;
         }
       }
     }
@@ -432,7 +454,7 @@ pd_layout *pd_layout_new(const pd_program *program, const pd_pipeline *pipeline,
   for (int chunk = 0; chunk < pipeline->chunk_count; chunk++) {
     if (pipeline->rank_of[chunk] != pp_rank) continue;
     plan_chunk(&c, &layout->chunks[layout->chunk_count++], chunk, units);
-    units += pipeline->first_unit[chunk + 1] - pipeline->first_unit[chunk];
+    units += end_unit_of(pipeline, chunk) - first_unit_of(pipeline, chunk);
   }
   for (int p = 0; p < program->param_count; p++) {
     if (program->params[p].segment != PD_NONE || !tied_is_held(&c, p)) continue;

@@ -116,7 +116,7 @@ typedef struct pd_chunk_plan {
  * has one slot without a unit. */
 typedef struct pd_tied_slot {
   int64_t unit; /* PD_NONE: no user */
-  int rank;
+  int chunk, rank;
   int64_t at; /* bytes in the allocation; PD_NONE: on another rank, or frozen */
 } pd_tied_slot;
 typedef struct pd_tied_plan {

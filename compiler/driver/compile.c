@@ -1,6 +1,7 @@
 /* `pdc FILE`: reads the program, runs the passes, shows what they report, and delivers what was asked for. */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "artifact/artifact.h"
@@ -52,7 +53,8 @@ static bool write_text(Arena *arena, const char *path, const Text *text) {
 static int deliver_c(Compilation *c, const Options *o, const char *name) {
   const char *path = o->output ? o->output : arena_printf(c->arena, "%s.c", name);
   if (!write_text(c->arena, path, &c->c)) return EXIT_USAGE;
-  if (strcmp(path, "-") == 0) return EXIT_OK;
+  struct stat status;
+  if (strcmp(path, "-") == 0 || (stat(path, &status) == 0 && !S_ISREG(status.st_mode))) return EXIT_OK; /* beside a device is no place */
   const char *slash = strrchr(path, '/');
   const char *directory = slash ? arena_strndup(c->arena, path, (size_t)(slash + 1 - path)) : "";
   return write_text(c->arena, arena_printf(c->arena, "%s%s.plan.json", directory, name), &c->plan) ? EXIT_OK : EXIT_USAGE;

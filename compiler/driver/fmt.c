@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "driver/driver.h"
-#include "driver/passes.h"
 
 typedef struct Job {
   const char *path, *text; /* text: as it is */

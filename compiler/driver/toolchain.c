@@ -65,6 +65,11 @@ int toolchain_build(Arena *arena, const Options *o, const char *name, const Text
                     "`make install`\n");
     return EXIT_USAGE;
   }
+  struct stat status_of_output;
+  if (stat(output, &status_of_output) == 0 && !S_ISREG(status_of_output.st_mode)) {
+    fprintf(stderr, "pdc: %s is there and is no regular file; choose another name with -o\n", output);
+    return EXIT_USAGE;
+  }
   const char *base = getenv("TMPDIR");
   char *directory = arena_printf(arena, "%s/pdc-XXXXXX", base && *base ? base : "/tmp");
   if (!mkdtemp(directory)) {

@@ -95,51 +95,83 @@ static Event *add_message(Inserter *in, int rank, int64_t index, pd_action_kind 
   return event;
 }
 
+/* The reductions of a chunk, one event for all its copies: they add up one sum, each waits for the others. */
+typedef struct Reduction {
+  int64_t left; /* weight gradients still to come, over all copies */
+  double time;  /* when the last of those so far was done */
+} Reduction;
+
+static void reduce_chunk(Inserter *in, Reduction *reductions, int chunk, int64_t *left, double done) {
+  int layers = chunk % pd_copy_chunks(in->pipeline);
+  Reduction *reduction = &reductions[layers];
+  reduction->left--;
+  if (--*left > 0) return;
+  if (done > reduction->time) reduction->time = done;
+  if (reduction->left > 0) return;
+  int rank = in->pipeline->rank_of[layers];
+  in->events[in->count++] = (Event){.time = reduction->time,
+                                    .phase = PHASE_REDUCE,
+                                    .rank = rank,
+                                    .peer = rank,
+                                    .action = {PD_REDUCE_GRAD, (int32_t)layers, PD_NO_MICROBATCH}};
+}
+
 static void collect(Inserter *in, const bool *gradient_into, bool reduce) {
   const pd_pipeline *pipeline = in->pipeline;
-  int64_t *left = ARENA_ARRAY(in->arena, int64_t, pipeline->chunk_count); /* weight gradients still to come */
-  for (int chunk = 0; chunk < pipeline->chunk_count; chunk++) left[chunk] = pipeline->microbatches;
+  Reduction *reductions = ARENA_ARRAY(in->arena, Reduction, pd_copy_chunks(pipeline));
+  int64_t *left = ARENA_ARRAY(in->arena, int64_t, pipeline->chunk_count);
+  for (int chunk = 0; chunk < pipeline->chunk_count; chunk++) {
+    left[chunk] = pd_chunk_end(pipeline, chunk) - pd_chunk_first(pipeline, chunk);
+    reductions[chunk % pd_copy_chunks(pipeline)].left += left[chunk];
+  }
   for (int rank = 0; rank < pipeline->pp; rank++)
     for (int64_t i = 0; i < pipeline->ranks[rank].count; i++) {
       pd_action action = pipeline->ranks[rank].at[i];
       int64_t here = in->first_of[rank] + i;
-      int chunk = action.chunk;
+      int chunk = action.chunk, before = pd_chunk_before(pipeline, chunk), after = pd_chunk_after(pipeline, chunk);
       double done = in->timing.end[here];
       in->events[in->count++] =
           (Event){.time = in->timing.start[here], .phase = PHASE_COMPUTE, .rank = rank, .peer = rank, .action = action};
-      if (action.kind == PD_F && chunk + 1 < pipeline->chunk_count && pipeline->rank_of[chunk + 1] != rank)
-        add_message(in, rank, i, PD_SEND_F, chunk + 1);
-      if (is_backward(action.kind) && chunk > 0 && pipeline->rank_of[chunk - 1] != rank && gradient_into[chunk])
-        done = add_message(in, rank, i, PD_SEND_B, chunk - 1)->time;
-      if (reduce && (action.kind == PD_B || action.kind == PD_W) && --left[chunk] == 0)
-        in->events[in->count++] = (Event){.time = done,
-                                          .phase = PHASE_REDUCE,
-                                          .rank = rank,
-                                          .peer = rank,
-                                          .action = {PD_REDUCE_GRAD, (int32_t)chunk, PD_NO_MICROBATCH}};
+      if (action.kind == PD_F && after != PD_NO_CHUNK && pipeline->rank_of[after] != rank)
+        add_message(in, rank, i, PD_SEND_F, after);
+      if (is_backward(action.kind) && before != PD_NO_CHUNK && pipeline->rank_of[before] != rank &&
+          gradient_into[chunk])
+        done = add_message(in, rank, i, PD_SEND_B, before)->time;
+      if (reduce && (action.kind == PD_B || action.kind == PD_W))
+        reduce_chunk(in, reductions, chunk, &left[chunk], done);
     }
+}
+
+static void put(pd_action_list *list, pd_action action) {
+  list->at[list->count++] = action;
 }
 
 /* Every rank's list from the events in order. */
 static const pd_action_list *deal(const Inserter *in) {
-  pd_action_list *lists = ARENA_ARRAY(in->arena, pd_action_list, in->pipeline->pp);
+  const pd_pipeline *pipeline = in->pipeline;
+  pd_action_list *lists = ARENA_ARRAY(in->arena, pd_action_list, pipeline->pp);
+  int layers = pd_copy_chunks(pipeline);
   for (int64_t i = 0; i < in->count; i++) {
     lists[in->events[i].rank].count++;
     if (in->events[i].peer != in->events[i].rank) lists[in->events[i].peer].count++;
   }
-  for (int rank = 0; rank < in->pipeline->pp; rank++) {
+  for (int chunk = layers; chunk < pipeline->chunk_count; chunk++) lists[pipeline->rank_of[chunk]].count++;
+  for (int rank = 0; rank < pipeline->pp; rank++) {
     lists[rank].at = ARENA_ARRAY(in->arena, pd_action, lists[rank].count);
     lists[rank].count = 0;
   }
   for (int64_t i = 0; i < in->count; i++) {
     const Event *event = &in->events[i];
-    pd_action_list *list = &lists[event->rank];
-    list->at[list->count++] = event->action;
-    if (event->phase != PHASE_MESSAGE) continue;
-    bool forward = event->action.kind == PD_SEND_F;
-    list = &lists[event->peer];
-    list->at[list->count++] = (pd_action){forward ? PD_RECV_F : PD_RECV_B, event->action.chunk + (forward ? 1 : -1),
-                                          event->action.microbatch};
+    pd_action action = event->action;
+    put(&lists[event->rank], action);
+    if (event->phase == PHASE_MESSAGE) {
+      bool forward = action.kind == PD_SEND_F;
+      put(&lists[event->peer],
+          (pd_action){forward ? PD_RECV_F : PD_RECV_B, action.chunk + (forward ? 1 : -1), action.microbatch});
+    }
+    for (int chunk = action.chunk + layers; event->phase == PHASE_REDUCE && chunk < pipeline->chunk_count;
+         chunk += layers)
+      put(&lists[pipeline->rank_of[chunk]], (pd_action){PD_REDUCE_GRAD, chunk, PD_NO_MICROBATCH});
   }
   return lists;
 }
@@ -165,7 +197,7 @@ void schedule_insert_communication(Arena *arena, pd_pipeline *pipeline, const bo
   }
   /* an action makes at most one message; a chunk has one reduction */
   in.events = arena_alloc(arena, sizeof(Event) * (size_t)(2 * in.first_of[pipeline->pp] + pipeline->chunk_count));
-  collect(&in, gradient_into, reduce);
+  collect(&in, gradient_into, (reduce || pipeline->copies > 1) && pipeline->step == 0);
   qsort(in.events, (size_t)in.count, sizeof(Event), compare);
   pipeline->ranks = deal(&in);
 }

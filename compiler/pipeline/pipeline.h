@@ -13,7 +13,7 @@ bool partition(Arena *arena, const int64_t *costs, int64_t count, int parts, int
 typedef struct ScheduleKind ScheduleKind; /* one per file in schedules/ */
 typedef struct ScheduleRequest {
   int pp;
-  int chunks; /* per rank */
+  int chunks; /* per rank, of one copy of the model */
   int64_t microbatches;
 } ScheduleRequest;
 
@@ -23,14 +23,26 @@ struct ScheduleKind {
   const char *const *aliases;
   /* NULL if fine, else why not, with the nearest values that work: "interleaved needs …" */
   const char *(*refuse)(Arena *arena, const ScheduleRequest *request);
-  /* rank of every chunk into rank_of (pp * chunks entries) */
+  /* rank of every chunk into rank_of (pp * chunks * copies entries) */
   void (*place)(const ScheduleRequest *request, int *rank_of);
   void (*generate)(Arena *arena, const ScheduleRequest *request, pd_action_list *ranks);
   bool split; /* uses I and W */
+  int copies; /* of the model: as in pd_pipeline */
+  int64_t (*step)(const ScheduleRequest *request); /* NULL: one step, ended by an update of all; else pd_pipeline.step */
+  int delay;                                       /* pd_pipeline.delay */
 };
 const ScheduleKind *schedule_find(const char *name);
 /* names of all that this version can generate, NULL-terminated */
 const char *const *schedule_names(void);
+/* The pipeline of a request that the kind does not refuse: everything but lists and units. */
+pd_pipeline schedule_shape(Arena *arena, const ScheduleKind *kind, const ScheduleRequest *request);
+/* The same with its lists, compute-only. */
+pd_pipeline schedule_make(Arena *arena, const ScheduleKind *kind, const ScheduleRequest *request);
+/* NULL if a compiled program can run such pipelines, else what it cannot: "keeps two copies of the model". */
+const char *schedule_not_run(const ScheduleKind *kind);
+/* Most activations of chunks that a rank holds at once: from F to the end of B or W. Divided by the chunks that it has of
+ * one copy: micro-batches through its whole share. */
+int64_t schedule_held(const pd_pipeline *pipeline, int rank);
 
 typedef struct ScheduleCosts { /* of one micro-batch through one chunk; per chunk arrays; link: one hop */
   const double *f, *i, *w;
@@ -49,8 +61,9 @@ bool schedule_simulate(Arena *arena, const pd_pipeline *pipeline, const Schedule
                        const char **why);
 
 /* Adds SEND/RECV of activations and gradients and REDUCE_GRAD to a compute-only pipeline, in an order that is free of
- * deadlock when every send waits for its receive: messages are placed along one global topological order. needs_grad[c]:
- * chunk c's input carries a gradient; sends_f[c]: chunk c's output is sent on (c+1 on another rank). */
+ * deadlock when every send waits for its receive: messages are placed along one global topological order.
+ * gradient_into[c]: chunk c's input carries a gradient. Reductions also come without `reduce` if there are several copies,
+ * and never without a flush, where they belong to the updates. */
 void schedule_insert_communication(Arena *arena, pd_pipeline *pipeline, const bool *gradient_into, bool reduce);
 
 /* Independent re-check of a pipeline with communication: complete, ordered, matched, acyclic under three send semantics. */

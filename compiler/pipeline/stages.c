@@ -94,7 +94,13 @@ pd_pipeline *stages_plan(Arena *arena, const Graph *graph, const Config *config,
   kind->place(&request, rank_of);
   pd_action_list *ranks = ARENA_ARRAY(arena, pd_action_list, request.pp);
   kind->generate(arena, &request, ranks);
-  *pipeline = (pd_pipeline){request.pp, chunks, config->microbatches, rank_of, bounds, ranks, kind->split};
+  *pipeline = (pd_pipeline){.pp = request.pp,
+                            .chunk_count = chunks,
+                            .microbatches = config->microbatches,
+                            .rank_of = rank_of,
+                            .first_unit = bounds,
+                            .ranks = ranks,
+                            .split = kind->split};
   schedule_insert_communication(arena, pipeline, gradients_into(arena, program, pipeline), config->dp > 1);
   return fits(graph, config, program, pipeline, diagnostics) ? pipeline : NULL;
 }

@@ -44,7 +44,10 @@ static void put_expr(const Printer *to, const Expr *expr) {
   const char *open = "(";
   switch (expr->kind) {
   case EXPR_INT: text_printf(to->out, "%lld", (long long)expr->integer); return;
-  case EXPR_REAL: text_printf(to->out, "%.17g", expr->real); return;
+  case EXPR_REAL:
+    if (expr->string) text_printf(to->out, "%s", expr->string);
+    else text_printf(to->out, "%.17g", expr->real);
+    return;
   case EXPR_STRING: put_string(to, expr->string); return;
   case EXPR_NAME: text_printf(to->out, "%s", expr->name.text); return;
   case EXPR_STAR: text_printf(to->out, "*"); return;

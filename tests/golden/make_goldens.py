@@ -1,7 +1,7 @@
 """Makes the golden files beside it: what PyTorch computes in f64 for the programs of tests/programs. Needs numpy and torch.
 
 For each model: weights (f32 values, so that both precisions start from the same numbers), data, per-parameter gradients
-of the first step, and the losses and gradient norms of five steps under two recipes. The recipes here are written out
+of the first step, the losses and gradient norms of five steps under two recipes, and an evaluation. The recipes here are written out
 rather than taken from torch.optim, because they are the language's definition: AdamW decays what has more than one axis,
 and clipping multiplies by clip / norm exactly.
 """
@@ -14,7 +14,7 @@ import torch.nn.functional as F
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 torch.set_default_dtype(torch.float64)
-STEPS, BATCH = 5, 12
+STEPS, BATCH, EVALUATED = 5, 12, 55
 ADAMW = dict(lr=1e-2, beta1=0.9, beta2=0.95, eps=1e-8, decay=0.1, clip=0.5)
 SGD = dict(lr=0.1, momentum=0.9)
 
@@ -104,11 +104,15 @@ def linear(p, name, x):
     return x @ p[name + ".w"] + p[name + ".b"]
 
 
-def mlp(p, data, blocks):
+def mlp_logits(p, data, blocks):
     h = F.relu(linear(p, "linear", data["x"]))
     for i in range(blocks):
         h = h + linear(p, "blocks.%d.linear_2" % i, F.relu(linear(p, "blocks.%d.linear" % i, h)))
-    return F.cross_entropy(linear(p, "linear_2", h), data["y"])
+    return linear(p, "linear_2", h)
+
+
+def mlp(p, data, blocks):
+    return F.cross_entropy(mlp_logits(p, data, blocks), data["y"])
 
 
 def mlp_shapes(blocks, pixel=20, hidden=16, wide=32, classes=10):
@@ -179,9 +183,20 @@ def update(w, state, step, norm, r):
     w -= r["lr"] * (m / (v.sqrt() + r["eps"]) + (r["decay"] * w if w.dim() > 1 else 0))
 
 
+def evaluate(model, weights, data):
+    """The mean over the first EVALUATED samples, which fill no whole number of batches."""
+    p = {name: torch.tensor(value, dtype=torch.float64) for name, value in weights.items()}
+    part = {name: torch.from_numpy(value[:EVALUATED].astype(np.int64 if value.dtype == np.int32 else np.float64))
+            for name, value in data.items()}
+    result = {"loss": model(p, part).item()}
+    if "y" in part:
+        result["accuracy"] = (mlp_logits(p, part, 2).argmax(-1) == part["y"]).double().mean().item()
+    return result
+
+
 def make(name, model, shapes, data, rng):
     weights = random_weights(shapes, rng)
-    result = {}
+    result = {"evaluation": evaluate(model, weights, data)}
     for kind, recipe in (("adamw", ADAMW), ("sgd", SGD)):
         losses, norms, first = run(model, weights, data, recipe)
         result[kind] = {"losses": losses, "norms": norms}

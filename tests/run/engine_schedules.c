@@ -145,8 +145,13 @@ schedule schedule_make(const pd_program *program, style kind, int chunks, bool v
     s.first_unit[c] = c == 0 ? 0 : first < units ? first : units;
   }
   s.first_unit[count] = units;
-  s.pipeline = (pd_pipeline){
-      pp, count, program->microbatches, s.rank_of, s.first_unit, s.ranks, kind == STYLE_SPLIT || kind == STYLE_MIXED};
+  s.pipeline = (pd_pipeline){.pp = pp,
+                             .chunk_count = count,
+                             .microbatches = program->microbatches,
+                             .rank_of = s.rank_of,
+                             .first_unit = s.first_unit,
+                             .ranks = s.ranks,
+                             .split = kind == STYLE_SPLIT || kind == STYLE_MIXED};
   int64_t cells = count * program->microbatches;
   maker k = {.program = program,
              .s = &s,

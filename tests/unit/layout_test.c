@@ -53,7 +53,12 @@ static void pipe_make(pipe *p, int pp, int chunks, int64_t microbatches, const c
       cr_assert(pd_action_parse(word, &p->actions[r][p->ranks[r].count++]), "%s", word);
     }
   }
-  p->pipeline = (pd_pipeline){pp, chunks, microbatches, p->rank_of, p->first_unit, p->ranks, false};
+  p->pipeline = (pd_pipeline){.pp = pp,
+                              .chunk_count = chunks,
+                              .microbatches = microbatches,
+                              .rank_of = p->rank_of,
+                              .first_unit = p->first_unit,
+                              .ranks = p->ranks};
 }
 
 Test(schedule, in_flight_counts_from_the_receive) {
@@ -488,6 +493,31 @@ Test(layout, buckets_follow_the_last_weight_gradients) {
   check_buckets(&s.program, layout, 3);
   pd_layout_buckets(layout, &buckets);
   cr_assert(buckets[0].chunk == 1 && buckets[1].chunk == 0 && buckets[2].param == 0);
+  check_tight(&s.program, layout);
+  pd_layout_free(layout);
+}
+
+/* ---- two copies of the model ---- */
+
+Test(layout, each_copy_has_its_own_of_everything) {
+  static sample s;
+  static pipe p;
+  static const char *const both_ways[] = {"0F0 3F1 0B0 3B1", "2F1 1F0 1B0 2B1"};
+  sample_make(&s, 6, 16, 32, 16);
+  s.program.pp = 2;
+  s.program.microbatches = 2;
+  pipe_make(&p, 2, 4, 2, both_ways);
+  p.pipeline.copies = 2;
+  p.rank_of[1] = p.rank_of[2] = 1;
+  p.first_unit[1] = 3;
+  p.first_unit[2] = 8;
+  pd_layout *layout = pd_layout_new(&s.program, &p.pipeline, 0);
+  cr_assert_eq(layout->chunk_count, 2);
+  cr_assert(layout->chunks[1].first_unit == 3 && layout->chunks[1].unit_count == 5);
+  cr_assert(layout->chunks[0].previous.peer == PD_NONE && layout->chunks[0].next.peer == 1);
+  cr_assert(layout->chunks[1].previous.peer == 1 && layout->chunks[1].next.peer == PD_NONE);
+  cr_assert_eq(layout->tied[0].slot_count, 4); /* two units in two copies, half of them here */
+  cr_assert_neq(layout->chunks[0].units[0].shared_gradients[0], layout->chunks[1].units[4].shared_gradients[0]);
   check_tight(&s.program, layout);
   pd_layout_free(layout);
 }

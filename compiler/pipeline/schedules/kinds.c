@@ -24,8 +24,56 @@ const char *const *schedule_names(void) {
   return names;
 }
 
+pd_pipeline schedule_shape(Arena *arena, const ScheduleKind *kind, const ScheduleRequest *request) {
+  int copies = kind->copies > 1 ? kind->copies : 1, count = request->pp * request->chunks * copies;
+  int *rank_of = ARENA_ARRAY(arena, int, count);
+  kind->place(request, rank_of);
+  return (pd_pipeline){.pp = request->pp,
+                       .chunk_count = count,
+                       .microbatches = request->microbatches,
+                       .rank_of = rank_of,
+                       .ranks = ARENA_ARRAY(arena, pd_action_list, request->pp),
+                       .split = kind->split,
+                       .copies = copies,
+                       .step = kind->step ? kind->step(request) : 0,
+                       .delay = kind->delay};
+}
+
+pd_pipeline schedule_make(Arena *arena, const ScheduleKind *kind, const ScheduleRequest *request) {
+  pd_pipeline pipeline = schedule_shape(arena, kind, request);
+  pd_action_list *ranks = ARENA_ARRAY(arena, pd_action_list, request->pp);
+  kind->generate(arena, request, ranks);
+  pipeline.ranks = ranks;
+  return pipeline;
+}
+
+const char *schedule_not_run(const ScheduleKind *kind) {
+  if (kind->copies > 1) return "keeps two copies of the model";
+  if (kind->step) return "never waits for a step to end, so that micro-batches see different weights";
+  return NULL;
+}
+
+int64_t schedule_held(const pd_pipeline *pipeline, int rank) {
+  int64_t now = 0, most = 0;
+  const pd_action_list *list = &pipeline->ranks[rank];
+  for (int64_t i = 0; i < list->count; i++) {
+    pd_action_kind kind = list->at[i].kind;
+    now += kind == PD_F;
+    if (now > most) most = now;
+    now -= kind == PD_B || kind == PD_W;
+  }
+  return most;
+}
+
 void place_loop(const ScheduleRequest *request, int *rank_of) {
   for (int chunk = 0; chunk < request->pp * request->chunks; chunk++) rank_of[chunk] = chunk % request->pp;
+}
+
+void place_v(const ScheduleRequest *request, int *rank_of) {
+  for (int chunk = 0; chunk < request->pp * request->chunks; chunk++) {
+    int along = chunk % request->pp;
+    rank_of[chunk] = chunk / request->pp % 2 == 0 ? along : request->pp - 1 - along;
+  }
 }
 
 void actions_reserve(Arena *arena, pd_action_list *list, int64_t count) {
@@ -58,6 +106,12 @@ const char *refuse_chunks(Arena *arena, const char *name, const ScheduleRequest 
   return refuse(
       arena, name, request,
       arena_printf(arena, "it keeps one chunk on a rank; the nearest that works is chunks = 1, or kind = %s", instead));
+}
+
+const char *refuse_v(Arena *arena, const char *name, const ScheduleRequest *request) {
+  const char *why = refuse_counts(arena, name, request);
+  if (why || request->chunks == 2) return why;
+  return refuse(arena, name, request, "it keeps two chunks on a rank, in a V; the nearest that works is chunks = 2");
 }
 
 OrderTable order_table(Arena *arena, const ScheduleRequest *request, int64_t groups) {

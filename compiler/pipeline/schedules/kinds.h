@@ -9,6 +9,8 @@ extern const ScheduleKind schedule_gpipe, schedule_one_f_one_b, schedule_interle
 
 /* "loop": chunk k on rank k mod pp. */
 void place_loop(const ScheduleRequest *request, int *rank_of);
+/* "V", and with more chunks a wave of Vs: down the ranks and up again, so that neighbours share the rank at the turns. */
+void place_v(const ScheduleRequest *request, int *rank_of);
 
 /* Room for `count` actions in an empty list; action_put appends within it. */
 void actions_reserve(Arena *arena, pd_action_list *list, int64_t count);
@@ -20,6 +22,9 @@ const char *refuse(Arena *arena, const char *name, const ScheduleRequest *reques
 const char *refuse_counts(Arena *arena, const char *name, const ScheduleRequest *request);
 /* Also refuses more than one chunk a rank; `instead` names the kind that keeps several. */
 const char *refuse_chunks(Arena *arena, const char *name, const ScheduleRequest *request, const char *instead);
+
+/* Also refuses anything but two chunks a rank. */
+const char *refuse_v(Arena *arena, const char *name, const ScheduleRequest *request);
 
 /* The order in which an interleaved schedule visits its (local chunk, micro-batch) pairs: groups of micro-batches, in a
  * group chunk by chunk, in a chunk ascending. Groups are floor(m / pp) in number (one if m < pp) and differ by at most
@@ -38,5 +43,14 @@ OrderTable order_table(Arena *arena, const ScheduleRequest *request, int64_t gro
 /* Warm-up forwards, then forward and fused backward in turn, then the remaining backwards, all along the table. */
 void generate_along_table(Arena *arena, const ScheduleRequest *request, const OrderTable *table, int rank,
                           int64_t warm_up, pd_action_list *list);
+
+/* Passes of a micro-batch over a V: chunks down and up, gradients down and up. Slots of micro-batch 0 on one rank. */
+typedef enum VPass { V_F0, V_F1, V_B1, V_B0, V_PASSES } VPass;
+typedef struct VBlock {
+  int64_t slot[V_PASSES];
+} VBlock;
+/* Repeats a block (one entry a rank) for every micro-batch and squeezes the result. */
+void generate_v_blocks(Arena *arena, const ScheduleRequest *request, const VBlock *blocks, bool split,
+                       pd_action_list *ranks);
 
 #endif

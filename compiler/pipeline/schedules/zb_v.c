@@ -5,13 +5,7 @@
 #include "pipeline/schedules/kinds.h"
 
 static const char *refuse_zb_v(Arena *arena, const ScheduleRequest *request) {
-  const char *why = refuse_counts(arena, "zb-v", request);
-  if (why || request->chunks == 2) return why;
-  return refuse(arena, "zb-v", request, "it keeps two chunks on a rank, in a V; the nearest that works is chunks = 2");
-}
-
-static void place_v(const ScheduleRequest *request, int *rank_of) {
-  for (int rank = 0; rank < request->pp; rank++) rank_of[rank] = rank_of[2 * request->pp - 1 - rank] = rank;
+  return refuse_v(arena, "zb-v", request);
 }
 
 typedef struct Rank { /* the list of one rank while it is made */
