@@ -8,7 +8,7 @@ passed=0 failed=0
 mkdir -p "$build/tests/log"
 
 suite() { # name command…
-  local name=$1 log="$build/tests/log/$1.log" wanted=1 start=$SECONDS
+  local name=$1 log="$build/tests/log/${1//\//-}.log" wanted=1 start=$SECONDS
   shift
   if [ ${#only[@]} -gt 0 ]; then
     wanted=0

@@ -57,12 +57,31 @@ static void check_target(Compilation *c) {
                  "`compute=bf16` runs in f32 on the host target; the plan counts f32 bytes");
 }
 
+/* The runtime's frames have room for so many wires, inputs and tied parameters. */
+static bool check_limits(Compilation *c) {
+  const Graph *graph = c->semantic.graph;
+  if (graph->data.count > PD_MAX_WIRES)
+    diag_error(c->diagnostics, "E0922", graph->data.at[PD_MAX_WIRES].span, "model `%s` has %u inputs; this version has room for %d",
+               graph->model, graph->data.count, PD_MAX_WIRES);
+  for (uint32_t s = 0; s < graph->segments.count; s++) {
+    unsigned tied = 0;
+    for (uint32_t p = 0; p < graph->params.count; p++) {
+      const Param *param = &graph->params.at[p];
+      for (uint32_t k = 0; k < param->users.count && param->segment == NO_ID; k++) tied += param->users.at[k] == s;
+    }
+    if (tied > PD_MAX_WIRES)
+      diag_error(c->diagnostics, "E0922", graph->segments.at[s].span,
+                 "this statement uses %u parameters that other statements use too; this version has room for %d", tied, PD_MAX_WIRES);
+  }
+  return !diag_errors(c->diagnostics);
+}
+
 bool passes_plan(Compilation *c) {
   Graph *graph = c->semantic.graph;
   const Config *config = &c->semantic.config;
   check_target(c);
   const char *broken = graph_verify(graph);
-  if (!broken && distribute_run(graph, config, c->diagnostics) && autodiff_run(graph, config, c->diagnostics)) {
+  if (!broken && check_limits(c) && distribute_run(graph, config, c->diagnostics) && autodiff_run(graph, config, c->diagnostics)) {
     broken = graph_verify(graph);
     cost_run(graph);
     c->memory = memory_plan(graph, config);

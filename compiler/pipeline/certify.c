@@ -1,14 +1,19 @@
 /* The independent check of a pipeline with communication. It shares nothing with the generators, the insertion of
  * messages or the simulator: it reads the lists and re-derives what must hold. One pass finds where every action
- * stands, a second checks each (chunk, micro-batch), then each pair of ranks, then three graphs for cycles: buffered a
- * send does not wait; its receive waits for it rendezvous  a send and its receive are one event: each waits for the
- * other grouped     neighbouring messages of a list start together and end together (ncclGroupStart/End); each one
- * needs both its ends to have started, and the group ends when all its messages have Gradient messages of a boundary
- * are there for all micro-batches or for none (nothing upstream is trained); reductions for all chunks or for none (one
- * replica). Micro-batches of a chunk must come in ascending order, forwards, backwards and weight gradients: buffers
- * are reused in that order and gradients are added in it. */
-#include <string.h>
-
+ * stands, a second checks each (chunk, micro-batch), then each pair of ranks, then three graphs for cycles:
+ *
+ *   buffered    a send does not wait; its receive waits for it
+ *   rendezvous  a send and its receive are one event: each waits for the other
+ *   grouped     neighbouring messages of a list start together and end together (ncclGroupStart/End); each one needs
+ *               both its ends to have started, and the group ends when all its messages have
+ *
+ * Gradient messages of a boundary are there for all micro-batches or for none (nothing upstream is trained); reductions
+ * for all chunks or for none (one replica). Micro-batches of a chunk must come in ascending order, forwards, backwards
+ * and weight gradients: buffers are reused in that order and gradients are added in it.
+ *
+ * Two copies of the model: each does its half of the micro-batches and has its own ends; their reductions must be
+ * there, and those of one and the same layers are one event, since they make one sum. Without a flush: the weights that
+ * a forward is to use must have been made before it. */
 #include "pipeline/pipeline.h"
 
 #define NOWHERE (-1)
@@ -63,12 +68,18 @@ static bool check_shape(Checker *checker) {
   if (p->pp < 1 || p->chunk_count < p->pp || p->microbatches < 1)
     FAIL(checker, "a pipeline of %d ranks with %d chunks and %lld micro-batches", p->pp, p->chunk_count,
          (long long)p->microbatches);
+  if (p->copies > 1 && (p->chunk_count % p->copies != 0 || p->microbatches % p->copies != 0))
+    FAIL(checker, "%d copies of the model cannot share %d chunks and %lld micro-batches equally", p->copies,
+         p->chunk_count, (long long)p->microbatches);
+  if (p->copies < 0 || p->step < 0 || p->delay < 0)
+    FAIL(checker, "a pipeline with %d copies, a step of %lld micro-batches and a delay of %d", p->copies,
+         (long long)p->step, p->delay);
   bool *holds = ARENA_ARRAY(checker->arena, bool, p->pp);
   for (int chunk = 0; chunk < p->chunk_count; chunk++) {
     int rank = p->rank_of[chunk];
     if (rank < 0 || rank >= p->pp) FAIL(checker, "chunk %d lies on rank %d of %d", chunk, rank, p->pp);
     holds[rank] = true;
-    if (p->first_unit && p->first_unit[chunk] >= p->first_unit[chunk + 1])
+    if (p->first_unit && chunk < pd_copy_chunks(p) && p->first_unit[chunk] >= p->first_unit[chunk + 1])
       FAIL(checker, "chunk %d holds no units: it begins at %lld and ends at %lld", chunk,
            (long long)p->first_unit[chunk], (long long)p->first_unit[chunk + 1]);
   }
@@ -101,16 +112,19 @@ static bool index_actions(Checker *checker) {
       bool whole = action.kind == PD_REDUCE_GRAD;
       if ((unsigned)action.kind >= PD_ACTION_KINDS || action.chunk < 0 || action.chunk >= p->chunk_count ||
           (whole ? action.microbatch != PD_NO_MICROBATCH
-                 : action.microbatch < 0 || action.microbatch >= p->microbatches))
+                 : action.microbatch < pd_chunk_first(p, action.chunk) ||
+                       action.microbatch >= pd_chunk_end(p, action.chunk)))
         FAIL(checker, "action %lld of rank %d is none of this pipeline: kind %d, chunk %d, micro-batch %d",
              (long long)i, rank, (int)action.kind, action.chunk, action.microbatch);
-      const char *text = text_of(checker, action.kind, action.chunk, action.microbatch);
       if (p->rank_of[action.chunk] != rank)
-        FAIL(checker, "%s stands on rank %d, but chunk %d lies on rank %d", text, rank, action.chunk,
+        FAIL(checker, "%s stands on rank %d, but chunk %d lies on rank %d",
+             text_of(checker, action.kind, action.chunk, action.microbatch), rank, action.chunk,
              p->rank_of[action.chunk]);
       int64_t *place =
           &checker->at[action.kind][whole ? action.chunk : action.chunk * p->microbatches + action.microbatch];
-      if (*place != NOWHERE) FAIL(checker, "%s stands twice on rank %d", text, rank);
+      if (*place != NOWHERE)
+        FAIL(checker, "%s stands twice on rank %d", text_of(checker, action.kind, action.chunk, action.microbatch),
+             rank);
       *place = number;
     }
   return true;
@@ -122,7 +136,7 @@ static bool check_complete(Checker *checker) {
   for (int chunk = 0; chunk < p->chunk_count; chunk++) {
     int rank = p->rank_of[chunk];
     reductions += find(checker, PD_REDUCE_GRAD, chunk, 0) != NOWHERE;
-    for (int64_t mb = 0; mb < p->microbatches; mb++) {
+    for (int64_t mb = pd_chunk_first(p, chunk); mb < pd_chunk_end(p, chunk); mb++) {
       if (find(checker, PD_F, chunk, mb) == NOWHERE)
         FAIL(checker, "%s is missing on rank %d", text_of(checker, PD_F, chunk, mb), rank);
       bool b = find(checker, PD_B, chunk, mb) != NOWHERE, i = find(checker, PD_I, chunk, mb) != NOWHERE,
@@ -137,7 +151,8 @@ static bool check_complete(Checker *checker) {
         FAIL(checker, "%s splits a backward in a pipeline said to have none split", text_of(checker, PD_I, chunk, mb));
     }
   }
-  for (int chunk = 0; reductions > 0 && chunk < p->chunk_count; chunk++)
+  bool wanted = reductions > 0 || p->copies > 1;
+  for (int chunk = 0; wanted && chunk < p->chunk_count; chunk++)
     if (find(checker, PD_REDUCE_GRAD, chunk, 0) == NOWHERE)
       FAIL(checker, "%s is missing on rank %d", text_of(checker, PD_REDUCE_GRAD, chunk, PD_NO_MICROBATCH),
            p->rank_of[chunk]);
@@ -154,11 +169,23 @@ static bool check_before(Checker *checker, int64_t first, int64_t then) {
        text_of(checker, a.kind, a.chunk, a.microbatch), checker->rank_at[then]);
 }
 
+/* Without a flush and with a delay: a forward uses the weights that its own step had before the last `delay` updates,
+ * so all weight gradients in them come before it. */
+static bool check_version(Checker *checker, int chunk, int64_t microbatch) {
+  const pd_pipeline *p = checker->pipeline;
+  if (p->step == 0 || p->delay == 0) return true;
+  int64_t version = microbatch / p->step - p->delay;
+  if (version <= 0) return true;
+  return check_before(checker, find_backward(checker, PD_W, chunk, version * p->step - 1),
+                      find(checker, PD_F, chunk, microbatch));
+}
+
 static bool check_ordered(Checker *checker) {
   const pd_pipeline *p = checker->pipeline;
   for (int chunk = 0; chunk < p->chunk_count; chunk++) {
-    bool below_here = chunk > 0 && p->rank_of[chunk - 1] == p->rank_of[chunk];
-    for (int64_t mb = 0; mb < p->microbatches; mb++) {
+    int below = pd_chunk_before(p, chunk);
+    bool below_here = below != PD_NO_CHUNK && p->rank_of[below] == p->rank_of[chunk];
+    for (int64_t mb = pd_chunk_first(p, chunk); mb < pd_chunk_end(p, chunk); mb++) {
       int64_t f = find(checker, PD_F, chunk, mb), i = find_backward(checker, PD_I, chunk, mb),
               w = find_backward(checker, PD_W, chunk, mb);
       bool good = check_before(checker, f, i) && (w == i || check_before(checker, i, w)) &&
@@ -166,11 +193,12 @@ static bool check_ordered(Checker *checker) {
                   check_before(checker, f, find(checker, PD_SEND_F, chunk, mb)) &&
                   check_before(checker, find(checker, PD_RECV_B, chunk, mb), i) &&
                   check_before(checker, i, find(checker, PD_SEND_B, chunk, mb)) &&
-                  check_before(checker, w, find(checker, PD_REDUCE_GRAD, chunk, 0));
+                  check_before(checker, w, find(checker, PD_REDUCE_GRAD, chunk, 0)) &&
+                  check_version(checker, chunk, mb);
       if (good && below_here)
-        good = check_before(checker, find(checker, PD_F, chunk - 1, mb), f) &&
-               check_before(checker, i, find_backward(checker, PD_I, chunk - 1, mb));
-      if (good && mb > 0)
+        good = check_before(checker, find(checker, PD_F, below, mb), f) &&
+               check_before(checker, i, find_backward(checker, PD_I, below, mb));
+      if (good && mb > pd_chunk_first(p, chunk))
         good = check_before(checker, find(checker, PD_F, chunk, mb - 1), f) &&
                check_before(checker, find_backward(checker, PD_I, chunk, mb - 1), i) &&
                check_before(checker, find_backward(checker, PD_W, chunk, mb - 1), w);
@@ -182,19 +210,20 @@ static bool check_ordered(Checker *checker) {
 
 /* ---- matched ---- */
 
-/* Messages of one kind over the boundary below `upper` must be there for all micro-batches if they are for one, and at
+/* Messages of one kind from a chunk to its neighbour must be there for all micro-batches if they are for one, and at
  * both ends alike. */
-static bool pair_boundary(Checker *checker, int upper, pd_action_kind send, int from, pd_action_kind receive, int to) {
+static bool pair_boundary(Checker *checker, pd_action_kind send, int from, pd_action_kind receive, int to) {
   const pd_pipeline *p = checker->pipeline;
   bool crosses = p->rank_of[from] != p->rank_of[to], wanted = send == PD_SEND_F && crosses;
-  for (int64_t mb = 0; mb < p->microbatches && crosses; mb++)
+  int64_t first = pd_chunk_first(p, from), end = pd_chunk_end(p, from);
+  for (int64_t mb = first; mb < end && crosses; mb++)
     wanted = wanted || find(checker, send, from, mb) != NOWHERE || find(checker, receive, to, mb) != NOWHERE;
-  for (int64_t mb = 0; mb < p->microbatches; mb++) {
+  for (int64_t mb = first; mb < end; mb++) {
     int64_t sent = find(checker, send, from, mb), received = find(checker, receive, to, mb);
     if (!crosses && (sent != NOWHERE || received != NOWHERE))
       FAIL(checker, "%s stands on rank %d, but chunks %d and %d share the rank",
-           sent != NOWHERE ? text_of(checker, send, from, mb) : text_of(checker, receive, to, mb), p->rank_of[upper],
-           upper - 1, upper);
+           sent != NOWHERE ? text_of(checker, send, from, mb) : text_of(checker, receive, to, mb), p->rank_of[from],
+           from < to ? from : to, from < to ? to : from);
     if (!wanted) continue;
     if (sent == NOWHERE) FAIL(checker, "%s is missing on rank %d", text_of(checker, send, from, mb), p->rank_of[from]);
     if (received == NOWHERE)
@@ -225,24 +254,38 @@ static bool check_pair_orders(Checker *checker, int rank) {
   return true;
 }
 
+/* At an end of the model some messages make no sense. */
+static bool check_end(Checker *checker, int chunk, pd_action_kind kind) {
+  for (int64_t mb = pd_chunk_first(checker->pipeline, chunk); mb < pd_chunk_end(checker->pipeline, chunk); mb++)
+    if (find(checker, kind, chunk, mb) != NOWHERE)
+      FAIL(checker, "%s has no chunk at its other end", text_of(checker, kind, chunk, mb));
+  return true;
+}
+
+/* The reductions of the copies of one chunk are one event: in a ring, each has the next as its partner. */
+static void join_reductions(Checker *checker) {
+  const pd_pipeline *p = checker->pipeline;
+  for (int chunk = 0; p->copies > 1 && chunk < p->chunk_count; chunk++) {
+    int64_t here = find(checker, PD_REDUCE_GRAD, chunk, 0),
+            there = find(checker, PD_REDUCE_GRAD, (chunk + pd_copy_chunks(p)) % p->chunk_count, 0);
+    if (here != NOWHERE) checker->partner[here] = there;
+  }
+}
+
 static bool check_matched(Checker *checker) {
   const pd_pipeline *p = checker->pipeline;
-  static const struct {
-    pd_action_kind kind;
-    bool at_first; /* the end of the model where it makes no sense */
-  } outer[] = {{PD_RECV_F, true}, {PD_SEND_B, true}, {PD_SEND_F, false}, {PD_RECV_B, false}};
-  for (size_t k = 0; k < sizeof outer / sizeof outer[0]; k++)
-    for (int64_t mb = 0; mb < p->microbatches; mb++) {
-      int chunk = outer[k].at_first ? 0 : p->chunk_count - 1;
-      if (find(checker, outer[k].kind, chunk, mb) != NOWHERE)
-        FAIL(checker, "%s has no chunk at its other end", text_of(checker, outer[k].kind, chunk, mb));
-    }
-  for (int chunk = 1; chunk < p->chunk_count; chunk++)
-    if (!pair_boundary(checker, chunk, PD_SEND_F, chunk - 1, PD_RECV_F, chunk) ||
-        !pair_boundary(checker, chunk, PD_SEND_B, chunk, PD_RECV_B, chunk - 1))
-      return false;
+  for (int chunk = 0; chunk < p->chunk_count; chunk++) {
+    int before = pd_chunk_before(p, chunk);
+    bool good = before == PD_NO_CHUNK ? check_end(checker, chunk, PD_RECV_F) && check_end(checker, chunk, PD_SEND_B)
+                                      : pair_boundary(checker, PD_SEND_F, before, PD_RECV_F, chunk) &&
+                                            pair_boundary(checker, PD_SEND_B, chunk, PD_RECV_B, before);
+    if (good && pd_chunk_after(p, chunk) == PD_NO_CHUNK)
+      good = check_end(checker, chunk, PD_SEND_F) && check_end(checker, chunk, PD_RECV_B);
+    if (!good) return false;
+  }
   for (int rank = 0; rank < p->pp; rank++)
     if (!check_pair_orders(checker, rank)) return false;
+  join_reductions(checker);
   return true;
 }
 
@@ -260,11 +303,16 @@ static void add_edge(Network *network, int64_t from, int64_t to) {
   network->to[network->edges++] = to;
 }
 
-/* Node of an action: its number, but the two ends of a message are the receive's node under rendezvous. */
+/* Node of an action: its number, but the two ends of a message are the receive's node under rendezvous, and reductions
+ * that are one event are the first one's. */
 static int64_t node_of(const Checker *checker, Sends sends, int64_t number) {
   pd_action_kind kind = action_at(checker, number)->kind;
   if (sends == SENDS_RENDEZVOUS && (kind == PD_SEND_F || kind == PD_SEND_B)) return checker->partner[number];
-  return number;
+  if (kind != PD_REDUCE_GRAD) return number;
+  int64_t least = number;
+  for (int64_t at = checker->partner[number]; at != NOWHERE && at != number; at = checker->partner[at])
+    if (at < least) least = at;
+  return least;
 }
 
 /* Grouped: actions 0..total-1; the message's own completion is total + number of its send; a group's begin is the node
@@ -272,8 +320,9 @@ static int64_t node_of(const Checker *checker, Sends sends, int64_t number) {
 static void connect_groups(const Checker *checker, Network *network, int rank) {
   int64_t end = checker->first_of[rank + 1], before = NOWHERE, total = checker->total;
   for (int64_t number = checker->first_of[rank]; number < end;) {
-    if (before != NOWHERE) add_edge(network, before, number);
-    before = number;
+    int64_t node = node_of(checker, SENDS_GROUPED, number);
+    if (before != NOWHERE) add_edge(network, before, node);
+    before = node;
     int64_t first = number++;
     if (!is_message(action_at(checker, first)->kind)) continue;
     before = 2 * total + first;

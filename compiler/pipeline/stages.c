@@ -24,11 +24,14 @@ static bool cut(Arena *arena, const Config *config, const pd_program *program, i
   for (int64_t u = 0; u < units; u++) costs[u] = 1 + flops[u][0] + flops[u][1] + flops[u][2];
   if (partition(arena, costs, units, chunks, bounds)) return true;
   Diag *diag = diag_error(diagnostics, "E0510", config->chunks > 1 ? config->chunks_span : config->pp_span,
-                          "%lld pieces cannot fill %d pipeline chunks", (long long)units, chunks);
-  diag_note(diag, "the program has %lld pieces that can be cut apart (statements of the model and iterations of its loops); pp = "
+                          "%lld piece%s cannot fill %d pipeline chunks", (long long)units, units == 1 ? "" : "s", chunks);
+  diag_note(diag, "the program has %lld piece%s that can be cut apart (statements of the model and iterations of its loops); pp = "
                   "%lld with %lld chunk%s a rank needs at least %d",
-            (long long)units, (long long)config->pp, (long long)config->chunks, config->chunks == 1 ? "" : "s", chunks);
-  if (units >= config->chunks) diag_help(diag, "use pp of at most %lld", (long long)(units / config->chunks));
+            (long long)units, units == 1 ? "" : "s", (long long)config->pp, (long long)config->chunks, config->chunks == 1 ? "" : "s", chunks);
+  if (config->chunks > 1 && units >= config->pp)
+    diag_help(diag, "use chunks of at most %lld, or pp of at most %lld", (long long)(units / config->pp),
+              (long long)(units / config->chunks));
+  else if (units >= config->chunks) diag_help(diag, "use pp of at most %lld", (long long)(units / config->chunks));
   else diag_help(diag, "use chunks of at most %lld", (long long)units);
   return false;
 }
@@ -58,7 +61,7 @@ static bool fits(const Graph *graph, const Config *config, const pd_program *pro
                               (long long)total, config->memory);
       for (pd_memory_class kind = 0; kind < PD_MEMORY_CLASSES; kind++)
         diag_note(diag, "%s: %lld bytes", pd_memory_class_name(kind), (long long)pd_layout_bytes(layout, kind));
-      diag_note(diag, "up to %lld micro-batches are in flight on this stage", (long long)in_flight);
+      diag_note(diag, "up to %lld micro-batch%s in flight on this stage", (long long)in_flight, in_flight == 1 ? " is" : "es are");
       diag_help(diag, "use a larger pp or tp, a smaller microbatch (now %lld), `schedule < kind=1f1b; >` or `recompute=full`",
                 (long long)config->microbatch);
       pd_layout_free(layout);
@@ -80,6 +83,13 @@ pd_pipeline *stages_plan(Arena *arena, const Graph *graph, const Config *config,
     diag_help(diag, "it has %s", known.at);
     return NULL;
   }
+  const char *not_run = schedule_not_run(kind);
+  if (not_run) {
+    Diag *diag = diag_error(diagnostics, "E0513", config->kind_span, "this version plans the schedule `%s` but does not run it", kind->name);
+    diag_note(diag, "it %s, and the engine of a compiled program does not", not_run);
+    diag_help(diag, "use `kind=%s`", kind->copies > 1 ? "dualpipe-v; chunks=2" : "1f1b");
+    return NULL;
+  }
   ScheduleRequest request = {(int)config->pp, (int)config->chunks, config->microbatches};
   const char *refusal = kind->refuse ? kind->refuse(arena, &request) : NULL;
   if (refusal) {
@@ -91,6 +101,13 @@ pd_pipeline *stages_plan(Arena *arena, const Graph *graph, const Config *config,
   int *rank_of = ARENA_ARRAY(arena, int, chunks);
   int64_t *bounds = ARENA_ARRAY(arena, int64_t, chunks + 1);
   if (!cut(arena, config, program, *unit_flops, chunks, bounds, diagnostics)) return NULL;
+  for (int c = 1; c < chunks; c++) {
+    int wires[PD_MAX_WIRES], count = pd_live_wires(program, bounds[c], wires);
+    if (count <= PD_MAX_WIRES) continue;
+    diag_error(diagnostics, "E0922", config->pp_span, "%d values cross the cut between chunk %d and chunk %d; this version has room for %d",
+               count, c - 1, c, PD_MAX_WIRES);
+    return NULL;
+  }
   kind->place(&request, rank_of);
   pd_action_list *ranks = ARENA_ARRAY(arena, pd_action_list, request.pp);
   kind->generate(arena, &request, ranks);

@@ -184,6 +184,11 @@ static bool place_arguments(Arguments *a, uint32_t count, Expr *const *args, con
       a->given[next] = args[i];
       continue;
     }
+    if (i < item->input_count) { /* its place is taken by name */
+      report(a->sem, "E0215", args[i]->span, "input `%s` of `%s` is given twice", item->inputs[i].name.text,
+             a->block->name);
+      return false;
+    }
     Diag *diag = report(a->sem, "E0215", args[i]->span, "block `%s` takes %u input%s", a->block->name,
                         item->input_count, item->input_count == 1 ? "" : "s");
     if (item->size_count) diag_note(diag, "sizes are given by name: %s=...", item->sizes[0].text);
@@ -275,7 +280,8 @@ static bool is_recursive(Sem *sem, Frame *caller, Symbol *block, const Expr *exp
 static Val check_result(Sem *sem, Frame *frame, const Symbol *block) {
   Val result = frame->result;
   if (!frame->returned) {
-    report(sem, "E0219", block->item->name.span, "block `%s` returns nothing", block->name);
+    Diag *diag = report(sem, "E0219", block->item->name.span, "block `%s` returns nothing", block->name);
+    diag_help(diag, "end it with `return ...;`");
     return val_error();
   }
   if (result.kind == VAL_ERROR) return result;

@@ -142,8 +142,9 @@ _Static_assert(offsetof(Config, beta2) == offsetof(Config, beta1) + sizeof(doubl
 static void not_supported(Sem *sem, const char *section, const char *key, bool used) {
   const SectionKey *k = &sem->keys[row_index(section, key)];
   if (used && k->value)
-    report(sem, "E0408", k->value->span, "this version does not support `%s=%s` yet", key,
-           source_text(sem, k->value->span, 20));
+    diag_help(report(sem, "E0408", k->value->span, "this version does not support `%s=%s` yet", key,
+                     source_text(sem, k->value->span, 20)),
+              "leave `%s` out", key);
 }
 
 void fill_config(Sem *sem) {

@@ -188,6 +188,20 @@ Const const_call(Sem *sem, const Expr *expr, const char *name, const Const *args
   return checked_real(sem, expr, whole);
 }
 
+/* Where a loop of this body assigns a name, which ends with the loop; NULL: nowhere. */
+static const Name *assigned_in_loop(Stmt *const *body, uint32_t count, const char *name, bool in_loop) {
+  const Name *found = NULL;
+  for (uint32_t i = 0; i < count && !found; i++) {
+    const Stmt *stmt = body[i];
+    for (uint32_t k = 0; in_loop && k < stmt->target_count && !found; k++)
+      if (stmt->targets[k].text == name) found = &stmt->targets[k];
+    bool inside = in_loop || stmt->kind == STMT_REPEAT;
+    if (!found) found = assigned_in_loop(stmt->body, stmt->body_count, name, inside);
+    if (!found) found = assigned_in_loop(stmt->otherwise, stmt->otherwise_count, name, inside);
+  }
+  return found;
+}
+
 void report_unknown_name(Sem *sem, Unit *unit, Frame *frame, const Name *name) {
   const char *dot = strchr(name->text, '.');
   Symbol *import = dot ? unit_symbol(unit, intern(sem->names, name->text, (size_t)(dot - name->text))) : NULL;
@@ -207,6 +221,14 @@ void report_unknown_name(Sem *sem, Unit *unit, Frame *frame, const Name *name) {
   spelling_locals(&spelling, frame);
   spelling_symbols(&spelling, unit, 1u << SYMBOL_CONST | 1u << SYMBOL_DIM);
   if (dot) spelling_keys(&spelling, sem);
+  const Item *item = frame && frame->symbol ? frame->symbol->item : NULL;
+  const Name *ended = item ? assigned_in_loop(item->body, item->body_count, name->text, false) : NULL;
+  if (ended) {
+    diag_label(diag, ended->span, "`%s` is assigned in a loop, and ends with it", name->text);
+    diag_help(diag, "give `%s` a value before the loop, so that it goes from trip to trip and beyond", name->text);
+    return;
+  }
+  if (dot && !spelling.best) diag_note(diag, "`%.*s` is no import", (int)(dot - name->text), name->text);
   spelling_help(&spelling, diag);
 }
 

@@ -78,6 +78,12 @@ static Val cannot_contract(Sem *sem, Frame *frame, const Expr *expr, Id left, Id
   axis_notes(sem, diag, 2, both);
   mismatch_help(sem, diag, x, y);
   contract_help(sem, frame, diag, left, right, right_expr);
+  const char *right_text = source_text(sem, right_expr->span, 40), *left_text = source_text(sem, left_expr->span, 40);
+  if (b->rank == 2 && b->axes[1] == x)
+    diag_help(diag, "its two axes may be the wrong way round: write `%s @ transpose(%s)`, or declare it so", left_text,
+              right_text);
+  else if (b->axes[b->rank - 1] == a->axes[0])
+    diag_help(diag, "the sides may be the wrong way round: `%s @ %s`", right_text, left_text);
   return val_error();
 }
 

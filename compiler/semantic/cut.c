@@ -281,6 +281,7 @@ static void finish_params(Cut *cut) {
     Diag *diag = diag_warning(cut->sem->diagnostics, "W0201", param->span,
                               "parameter `%s` has no influence on the loss", param->name);
     diag_note(diag, "its gradient is zero: training leaves it as it is, but for weight decay");
+    diag_help(diag, "use it, or remove it");
   }
 }
 

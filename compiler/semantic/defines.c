@@ -17,6 +17,11 @@ static const Expr *string_expr(Sem *sem, const char *value, Span span) {
 
 /* The value of a -D as an expression, parsed as a source of its own; NULL after an error. */
 static const Expr *parse_define(Sem *sem, const Define *define) {
+  if (!define->value[0]) {
+    Span place = command_line(sem, arena_printf(sem->arena, "-D %s=", define->name));
+    report(sem, "E0209", place, "-D %s has no value", define->name);
+    return NULL;
+  }
   const char *text = arena_printf(sem->arena, "const value = %s;\n", define->value);
   uint32_t file =
       diag_add_source(sem->diagnostics, arena_printf(sem->arena, "-D %s", define->name), text, strlen(text));

@@ -37,6 +37,9 @@ void bind_local(Sem *sem, Frame *frame, const Name *name, Val value) {
                                                      : "const");
     diag_label(diag, local ? local->span : symbol->span, "declared here");
     diag_help(diag, "choose another name");
+    if (local) return;
+    Local silent = {.name = name->text, .span = name->span, .is_value = true, .value = val_error()};
+    vec_push(sem->arena, &frame->locals, silent);
     return;
   }
   if (value.kind == VAL_TENSOR) {
@@ -91,6 +94,7 @@ static Id rank_zero(Sem *sem, Frame *frame, const Stmt *stmt, const char *what) 
     diag_help(diag, "take the mean: mean(%s)", source_text(sem, stmt->value->span, 40));
     return NO_ID;
   }
+  if (sem->batch == NO_ID) return NO_ID; /* reported at the inputs */
   if (!sem->batch_sum.at || value.value >= sem->batch_sum.count || !sem->batch_sum.at[value.value]) {
     report(sem, "E0315", stmt->value->span, "%s does not depend on the samples of the batch", what);
     return NO_ID;
@@ -141,6 +145,7 @@ static void exec_return(Sem *sem, Frame *frame, const Stmt *stmt, unsigned loop_
   if (!frame->caller) {
     Diag *diag = report(sem, "E0219", stmt->span, "a model returns nothing");
     diag_help(diag, "say `loss` for what is trained, and `metric name = ...` for what is reported");
+    sem->has_loss = true; /* meant as one */
     return;
   }
   if (sem->loop_depth > loop_depth) {
@@ -201,10 +206,11 @@ static void exec(Sem *sem, Frame *frame, const Stmt *stmt) {
     break;
   case STMT_LOSS:
   case STMT_METRIC:
-    if (frame->caller || sem->loop_depth)
+    if (frame->caller || sem->loop_depth) {
       report(sem, "E0219", stmt->span, "`%s` stands in a model, outside of blocks and loops",
              stmt->kind == STMT_LOSS ? "loss" : "metric");
-    else if (stmt->kind == STMT_LOSS)
+      sem->has_loss |= stmt->kind == STMT_LOSS;
+    } else if (stmt->kind == STMT_LOSS)
       exec_loss(sem, frame, stmt);
     else
       exec_metric(sem, frame, stmt);
@@ -299,7 +305,9 @@ void elaborate_model(Sem *sem) {
   sem->graph->batch = sem->batch = sem->loop = sem->current = NO_ID;
   unsigned errors = diag_errors(sem->diagnostics);
   for (uint32_t i = 0; i < item->input_count; i++) declare_input(sem, &frame, &item->inputs[i]);
-  if (sem->batch == NO_ID && diag_errors(sem->diagnostics) == errors)
+  bool tensors = false;
+  for (uint32_t i = 0; i < item->input_count; i++) tensors |= item->inputs[i].type != NULL;
+  if (!tensors && diag_errors(sem->diagnostics) == errors)
     report(sem, "E0317", item->name.span, "model `%s` has no input", sem->model->name);
   check_layout(sem);
   exec_list(sem, &frame, item->body, item->body_count);

@@ -47,8 +47,9 @@ static Val eval_unary(Sem *sem, Frame *frame, const Expr *expr) {
   if (a.kind == VAL_ERROR) return a;
   if (a.kind == VAL_NUMBER) return val_number(const_unary(sem, expr, a.number));
   if (expr->op != '-' || a.kind != VAL_TENSOR || value_at(sem, a.value)->dtype != DT_REAL) {
-    report(sem, a.kind == VAL_TENSOR && expr->op == '-' ? "E0309" : "E0308", expr->span, "`%c` does not work on `%s`",
-           expr->op, source_text(sem, expr->args[0]->span, 40));
+    report(sem, a.kind == VAL_TENSOR && expr->op == '-' ? "E0309" : "E0308", expr->span, "`%c` needs %s, and `%s` is %s",
+           expr->op, expr->op == '-' ? "real numbers" : "a boolean", source_text(sem, expr->args[0]->span, 40),
+           a.kind == VAL_TENSOR ? shape_text(sem, a.value) : "several tensors");
     return val_error();
   }
   Id axes[MAX_RANK];
@@ -84,7 +85,10 @@ static Val unknown_call(Sem *sem, Frame *frame, const Expr *expr) {
   Spelling spelling = spelling_of(name);
   spelling_symbols(&spelling, frame->unit, 1u << SYMBOL_BLOCK);
   spelling_operations(&spelling);
-  spelling_help(&spelling, diag);
+  if (dot && !import)
+    diag_help(diag, "import what has it: `import \"std/nn.pd\" as %.*s;`", (int)(dot - name), name);
+  else
+    spelling_help(&spelling, diag);
   return val_error();
 }
 

@@ -194,7 +194,8 @@ static void load_items(Loader *loader, Unit *unit) {
       break;
     case ITEM_SECTION:
       if (unit != sem->root)
-        report(sem, "E0205", item->name.span, "section `%s` stands in an imported file", item->name.text);
+        diag_help(report(sem, "E0205", item->name.span, "section `%s` stands in an imported file", item->name.text),
+                  "move it to %s, which imports this file", sem->root->path);
       break;
     }
   }

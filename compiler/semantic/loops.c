@@ -235,7 +235,10 @@ void exec_repeat(Sem *sem, Frame *frame, const Stmt *stmt) {
   const Expr *count = stmt->upper ? stmt->upper : stmt->value;
   bool named = count->kind == EXPR_NAME && !strchr(count->name.text, '.') && first == 0;
   const char *name = named ? count->name.text : "repeat";
+  Names assigned = {0};
+  assigned_names(sem, stmt->body, stmt->body_count, &assigned);
   bool indexed = stmt->index.text && body_uses(stmt->body, stmt->body_count, stmt->index.text);
+  for (uint32_t i = 0; i < assigned.count; i++) indexed |= assigned.at[i].text == stmt->index.text; /* an error */
   if (trips == 0) return;
   if (indexed || sem->loop_depth > 0)
     unroll(sem, frame, stmt, name, first, end);

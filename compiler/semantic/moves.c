@@ -21,8 +21,8 @@ Val rule_transpose(Call *call) {
     return emit_permute(sem, call->expr->span, x.value, order);
   }
   if (call->rest_count != rank)
-    return fail(call, "E0308", call->expr->span, "`transpose` gives %u axes for %s, which has %u", call->rest_count,
-                shape_text(sem, x.value), rank);
+    return fail(call, "E0308", call->expr->span, "`transpose` gives %u ax%s for %s, which has %u", call->rest_count,
+                call->rest_count == 1 ? "is" : "es", shape_text(sem, x.value), rank);
   for (unsigned i = 0; i < rank; i++) {
     if (!axis_arg(call, call->rest[i], x.value, &order[i])) return val_error();
     if (seen & 1u << order[i])

@@ -154,6 +154,8 @@ static Const eval_key(Sem *sem, const KeyRow *row, const Expr *value) {
   case KEY_BOOL: {
     if (value->kind == EXPR_NAME && (!strcmp(value->name.text, "on") || !strcmp(value->name.text, "off")))
       return const_bool(value->name.text[1] == 'n');
+    bool word = value->kind == EXPR_NAME && strcmp(value->name.text, "true") != 0 && strcmp(value->name.text, "false") != 0;
+    if (word && !find_symbol(sem, sem->root, value->name.text)) return key_error(sem, row, value, "on or off");
     Const c = const_eval(sem, sem->root, NULL, value);
     return c.kind == CONST_BOOL || c.kind == CONST_ERROR ? c : key_error(sem, row, value, "on or off");
   }
@@ -267,7 +269,7 @@ void read_binding(Sem *sem, const char *section, const Name *name, const Expr *v
     for (uint32_t i = 0; i < sem->out->config.data.count; i++) {
       KeyValue *old = &sem->out->config.data.at[i];
       if (strcmp(old->key, name->text) != 0) continue;
-      if (!override) report(sem, "E0207", name->span, "`data.%s` is given twice", name->text);
+      if (!override) diag_label(report(sem, "E0207", name->span, "`data.%s` is given twice", name->text), old->span, "first here");
       old->value = value->string;
       return;
     }
@@ -299,7 +301,12 @@ void read_sections(Sem *sem) {
     if (index < 0) {
       Diag *diag = report(sem, "E0205", item->name.span, "unknown section `%s`", item->name.text);
       Spelling spelling = spelling_of(item->name.text);
-      for (int k = 0; k < SECTION_COUNT; k++) spelling_try(&spelling, sections[k]);
+      Text list = {.arena = sem->arena};
+      for (int k = 0; k < SECTION_COUNT; k++) {
+        spelling_try(&spelling, sections[k]);
+        text_printf(&list, "%s%s", k ? ", " : "", sections[k]);
+      }
+      if (!spelling.best) diag_note(diag, "sections are %s", list.at);
       spelling_help(&spelling, diag);
       continue;
     }

@@ -41,7 +41,8 @@ static bool choose_model(Sem *sem) {
   if (!sem->input->model && count == 1) sem->model = first;
   if (sem->model) return true;
   if (!count) {
-    report(sem, "E0218", start, "the program has no model");
+    diag_help(report(sem, "E0218", start, "the program has no model"),
+              "add `model name(x: f32[batch, ...], ...) { ... loss ...; }`");
   } else if (sem->input->model) {
     Diag *diag = report(sem, "E0218", first->span, "there is no model `%s`", sem->input->model);
     spelling_help(&spelling, diag);

@@ -15,7 +15,8 @@ static bool read_mesh(Sem *sem, const Expr *expr, Mesh *mesh) {
       return true;
     }
   Diag *diag = report(sem, "E0404", expr->span, "`%s` is no mesh axis", source_text(sem, expr->span, 40));
-  diag_note(diag, "mesh axes are dp, tp, cp and ep");
+  diag_note(diag, "mesh axes are dp, tp, cp and ep%s",
+            text && !strcmp(text, "pp") ? "; pp cuts the program into stages, not tensors" : "");
   return false;
 }
 
@@ -51,6 +52,11 @@ static void unknown_axis(Sem *sem, const Name *name, const Symbol *symbol) {
   }
   Spelling spelling = spelling_of(name->text);
   spelling_symbols(&spelling, sem->root, 1u << SYMBOL_DIM);
+  Text list = {.arena = sem->arena};
+  for (uint32_t i = 0; i < sem->root->order.count; i++)
+    if (sem->root->order.at[i]->kind == SYMBOL_DIM)
+      text_printf(&list, "%s%s", list.length ? ", " : "", sem->root->order.at[i]->name);
+  if (!spelling.best && list.length && list.length < 200) diag_note(diag, "the dims of this file are %s", list.at);
   spelling_help(&spelling, diag);
 }
 
@@ -130,6 +136,7 @@ void check_layout(Sem *sem) {
       diag =
           report(sem, "E0406", rule->name.span, "dp can only split the batch `%s`, not `%s`", batch, rule->name.text);
     diag_note(diag, "replicas of dp share the samples: everything else they have alike");
+    if (symbol && symbol->kind == SYMBOL_DIM) sem->graph->axes.at[symbol->axis].mesh = MESH_NONE; /* told once */
   }
   if (sem->batch == NO_ID || config->dp <= 1) return;
   const Axis *batch = &sem->graph->axes.at[sem->batch];

@@ -99,18 +99,21 @@ static bool check_text(Parser *parser) {
     Diag *diag = diag_error(parser->all, "E0120", (Span){parser->file, bad->first, bad->first_end},
                             "this file is not a text file");
     diag_note(diag, "it has %u NUL bytes and %u bytes that are not UTF-8", nul.count, invalid.count);
+    diag_help(diag, "save the program as UTF-8");
     return false;
   }
   if (nul.count > 0) {
     Diag *diag =
         diag_error(parser->all, "E0101", (Span){parser->file, nul.first, nul.first_end}, "NUL byte in the source");
     note_more(diag, &nul);
+    diag_help(diag, "delete it, or save the file as UTF-8");
   }
   if (invalid.count > 0) {
     Diag *diag = diag_error(parser->all, "E0102", (Span){parser->file, invalid.first, invalid.first_end},
                             "the source is not valid UTF-8");
     diag_primary(diag, "byte 0x%02x", (unsigned char)parser->text[invalid.first]);
     note_more(diag, &invalid);
+    diag_help(diag, "save the file as UTF-8");
   }
   return true;
 }

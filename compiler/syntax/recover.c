@@ -498,7 +498,7 @@ static bool unclosed_section(const Situation *at) {
 static bool unclosed_body(const Situation *at) {
   if (at->site != SITE_STATEMENT) return false;
   bool section = at->found.kind == '<' && at->before.kind == T_NAME && expects(at, '=');
-  bool lone_else = at->found.kind == T_ELSE && expects(at, T_RETURN) && at->before.kind != '}';
+  bool lone_else = at->found.kind == T_ELSE && expects(at, T_RETURN) && at->before.kind != '}' && at->parser->open_count > 1;
   const Token *item = section ? &at->before : &at->found;
   if (!section && !lone_else && !(begins_item(at->found.kind) && expects(at, T_RETURN))) return false;
   if (!lone_else && !in_first_column(at, item)) return false;
@@ -513,6 +513,14 @@ static bool unclosed_body(const Situation *at) {
   if (section) tokens[count++] = at->before;
   tokens[count++] = at->found;
   token_queue(at->parser, tokens, count);
+  return true;
+}
+
+/* `else` where no body of an `if` can be open. */
+static bool else_without_if(const Situation *at) {
+  if (at->site != SITE_STATEMENT || at->found.kind != T_ELSE || !expects(at, T_RETURN)) return false;
+  diag_error(at->parser->all, "E0111", at->found.span, "`else` without an `if` before it");
+  go_on(at, NULL, 0);
   return true;
 }
 
@@ -587,6 +595,23 @@ static bool is_section(const Token *name) {
   return false;
 }
 
+/* Goes on with the found token as a body: `repeat 8 x = f(x);` alone on its line is a body of one statement. */
+static void go_on_with_body(const Situation *at) {
+  Parser *parser = at->parser;
+  VEC(Token) tokens = {0};
+  Token token = at->found;
+  vec_push(parser->arena, &tokens, made_up(at, T_RESYNC));
+  vec_push(parser->arena, &tokens, made_up(at, '{'));
+  bool one_line = !first_on_line(at, &token);
+  for (;; token = token_take(parser)) {
+    vec_push(parser->arena, &tokens, token);
+    if (token.kind == ';' || token.kind == '{' || token.kind == '}' || token.kind == 0) break;
+  }
+  if (one_line && token.kind == ';' && line_ends(at)) vec_push(parser->arena, &tokens, made_up(at, '}'));
+  close_brackets(at);
+  token_queue(parser, tokens.at, tokens.count);
+}
+
 /* `parallel pp=8; … >` without its `<`, `repeat 8 x = …; }` without its `{`. */
 static bool missing_opener(const Situation *at) {
   bool assigns = at->found.kind == T_NAME && token_peek(at->parser, 0)->kind == '=';
@@ -599,7 +624,7 @@ static bool missing_opener(const Situation *at) {
   if (section)
     go_on(at, (Token[]){at->before, made_up(at, '<'), at->found}, 3);
   else
-    go_on(at, (Token[]){made_up(at, '{'), at->found}, 2);
+    go_on_with_body(at);
   return true;
 }
 
@@ -697,6 +722,21 @@ static void add_help(const Situation *at, Diag *diag) {
     diag_help(diag, "a block says what it returns: `-> [m, n]`");
   else if (is_operator(kind) && expects(at, T_PIPE) && !expects(at, '+') && !expects(at, T_AND))
     diag_help(diag, "`|>` binds loosest; put the pipe in parentheses to go on with %s", code_spelling(kind));
+  else if (kind == ';' && expects(at, T_AS))
+    diag_help(diag, "name what is imported: `import \"...\" as nn;`");
+  else if (at->site == SITE_STATEMENT && is_operator(kind) && expects(at, '=') && token_peek(at->parser, 0)->kind == '=')
+    diag_help(diag, "write `%s = %s %.*s ...;`", at->before.value.name.text, at->before.value.name.text,
+              (int)(at->found.span.end - at->found.span.begin), at->parser->text + at->found.span.begin);
+  else if (kind == '[' && at->before.kind == T_NAME && expects(at, '+'))
+    diag_help(diag, "a part of a tensor is `slice(%s, axis=..., begin=..., end=...)`", at->before.value.name.text);
+  else if (kind == '=' && expects(at, ':'))
+    diag_help(diag, "a parameter has a shape: `%.*s: [m, n] = ...`", (int)(at->before.span.end - at->before.span.begin),
+              at->parser->text + at->before.span.begin);
+  else if ((kind == ',' || kind == ')') && expects(at, ':') && expects(at, '='))
+    diag_help(diag, "an input has a shape, `%.*s: [m, n]`, or is a constant with a value, `k=3`",
+              (int)(at->before.span.end - at->before.span.begin), at->parser->text + at->before.span.begin);
+  else if (kind == '(' && expects(at, '[') && expects(at, T_NAME))
+    diag_help(diag, "a shape stands in square brackets: `[m, n]`");
   else if (at->before.kind == T_PIPE || (expects(at, '(') && at->parser->earlier.kind == T_PIPE))
     diag_help(diag, "a pipe ends in a call: `x |> relu()`");
 }
@@ -714,8 +754,8 @@ static bool anything(const Situation *at) {
 void recover(Parser *parser, const SyntaxError *error) {
   static bool (*const rules[])(const Situation *) = {
       reported_by_lexer,  at_end,           keyword_as_name, dotted_as_name,    comparison_in_value,
-      chained_comparison, unclosed_section, unclosed_body,   missing_semicolon, item_in_body,
-      unbalanced,         late_edition,     missing_opener,  anything};
+      chained_comparison, unclosed_section, unclosed_body,   else_without_if,   missing_semicolon,
+      item_in_body,       unbalanced,       late_edition,    missing_opener,    anything};
   if (parser->stopped) return;
   parser->open_count = parser->open_before; /* the found token is not accepted yet */
   Situation at = {parser, error->site, error->expected, error->expected_count, parser->current, parser->previous};

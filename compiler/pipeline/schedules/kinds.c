@@ -4,12 +4,17 @@
 #include <string.h>
 
 static const ScheduleKind *const kinds[] = {
-    &schedule_gpipe, &schedule_one_f_one_b, &schedule_eager_1f1b,     &schedule_interleaved, &schedule_breadth_first,
-    &schedule_zb_h1, &schedule_zb_h2,       &schedule_interleaved_zb, &schedule_zb_v,
+    &schedule_gpipe,  &schedule_one_f_one_b,   &schedule_eager_1f1b,     &schedule_interleaved, &schedule_breadth_first,
+    &schedule_zb_h1,  &schedule_zb_h2,         &schedule_interleaved_zb, &schedule_zb_v,        &schedule_v_half,
+    &schedule_v_min,  &schedule_one_f_one_b_v, &schedule_dualpipe,       &schedule_dualpipe_v,  &schedule_chimera,
+    &schedule_hanayo, &schedule_pipedream,     &schedule_pipedream_2bw,
 };
 enum { KIND_COUNT = sizeof kinds / sizeof kinds[0] };
-static const char *const names[KIND_COUNT + 1] = {"gpipe", "1f1b",  "eager-1f1b",     "interleaved", "breadth-first",
-                                                  "zb-h1", "zb-h2", "interleaved-zb", "zb-v",        NULL};
+static const char *const names[KIND_COUNT + 1] = {"gpipe",         "1f1b",          "eager-1f1b", "interleaved",
+                                                  "breadth-first", "zb-h1",         "zb-h2",      "interleaved-zb",
+                                                  "zb-v",          "v-half",        "v-min",      "1f1b-v",
+                                                  "dualpipe",      "dualpipe-v",    "chimera",    "hanayo",
+                                                  "pipedream",     "pipedream-2bw", NULL};
 
 const ScheduleKind *schedule_find(const char *name) {
   for (size_t i = 0; i < KIND_COUNT; i++) {
@@ -74,6 +79,10 @@ void place_v(const ScheduleRequest *request, int *rank_of) {
     int along = chunk % request->pp;
     rank_of[chunk] = chunk / request->pp % 2 == 0 ? along : request->pp - 1 - along;
   }
+}
+
+void place_mirrored(const ScheduleRequest *request, int *rank_of) {
+  for (int rank = 0; rank < request->pp; rank++) rank_of[rank] = rank_of[2 * request->pp - 1 - rank] = rank;
 }
 
 void actions_reserve(Arena *arena, pd_action_list *list, int64_t count) {

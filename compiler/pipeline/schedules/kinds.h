@@ -4,13 +4,18 @@
 
 #include "pipeline/pipeline.h"
 
-extern const ScheduleKind schedule_gpipe, schedule_one_f_one_b, schedule_interleaved, schedule_breadth_first,
-    schedule_eager_1f1b, schedule_zb_h1, schedule_zb_h2, schedule_interleaved_zb, schedule_zb_v;
+extern const ScheduleKind schedule_gpipe, schedule_one_f_one_b, schedule_eager_1f1b, schedule_interleaved,
+    schedule_breadth_first, schedule_zb_h1, schedule_zb_h2, schedule_interleaved_zb, schedule_zb_v, schedule_v_half,
+    schedule_v_min, schedule_one_f_one_b_v, schedule_dualpipe, schedule_dualpipe_v, schedule_chimera, schedule_hanayo,
+    schedule_pipedream, schedule_pipedream_2bw;
 
 /* "loop": chunk k on rank k mod pp. */
 void place_loop(const ScheduleRequest *request, int *rank_of);
-/* "V", and with more chunks a wave of Vs: down the ranks and up again, so that neighbours share the rank at the turns. */
+/* "V", and with more chunks a wave of Vs: down the ranks and up again, so that neighbours share the rank at the turns.
+ */
 void place_v(const ScheduleRequest *request, int *rank_of);
+/* Two copies of one chunk a rank: chunk k on rank k, its copy pp + k on rank pp - 1 - k. */
+void place_mirrored(const ScheduleRequest *request, int *rank_of);
 
 /* Room for `count` actions in an empty list; action_put appends within it. */
 void actions_reserve(Arena *arena, pd_action_list *list, int64_t count);
@@ -52,5 +57,14 @@ typedef struct VBlock {
 /* Repeats a block (one entry a rank) for every micro-batch and squeezes the result. */
 void generate_v_blocks(Arena *arena, const ScheduleRequest *request, const VBlock *blocks, bool split,
                        pd_action_list *ranks);
+
+/* A rank's two chunks in DualPipe and DualPipeV, and the first micro-batch that goes through each; phase 0 is the one
+ * nearer to the model's begin. `count` micro-batches through each, `depth` ranks to the turn, r: ranks behind this one.
+ */
+typedef struct DualPhase {
+  int64_t chunk, first;
+} DualPhase;
+void generate_dual_steps(Arena *arena, const DualPhase phase[2], int64_t count, int64_t depth, int64_t r,
+                         pd_action_list *list);
 
 #endif
