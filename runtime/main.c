@@ -52,7 +52,7 @@ static void open_data(pd_run *run) {
   const pd_options *options = &run->options;
   const int64_t seed = options->seed_given ? options->seed : -1;
   pd_problem problem;
-  if (options->steps > 0) {
+  if (options->steps > 0 || options->check_gradients > 0) {
     if (!pd_data_given(program, "train", options->data)) {
       pd_fail(PD_EXIT_DATA, "no training data: give --data=PATH, or train=\"...\" in the data section");
     }
@@ -128,6 +128,9 @@ int pd_main(const pd_program *program, int argc, char **argv) {
   pd_problem problem;
   if (!pd_options_parse(program, argc, argv, &run.options, &problem)) return refuse(problem.text);
   if (run.options.help || run.options.version || run.options.plan) return answer(program, &run.options);
+  if (run.options.steps == 0 && run.options.gradients != NULL) {
+    return refuse("--gradients saves the gradients of the first step: it needs --steps of at least 1");
+  }
   if (run.options.generate != NULL && !pd_generate_possible(program, run.options.generate, &problem))
     return refuse(problem.text);
   const int refused = pd_launch_ranks(program, argv, run.options.quiet);

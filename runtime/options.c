@@ -61,7 +61,7 @@ static const struct {
     {PD_EXIT_USAGE, "command line, or wrong number of ranks"},
     {PD_EXIT_DATA, "training data missing, malformed or out of range"},
     {PD_EXIT_CHECKPOINT, "weights file unreadable or unwritable"},
-    {PD_EXIT_NUMERIC, "loss or gradient is not finite; the weights are those before that step"},
+    {PD_EXIT_NUMERIC, "loss or gradient is not finite, or --check-gradients found a wrong one; nothing is saved"},
     {PD_EXIT_PEER, "another rank failed or was lost"},
     {PD_EXIT_PLAN, "ranks run different plans, or the plan does not fit the program"},
     {PD_EXIT_MEMORY, "not enough memory"},

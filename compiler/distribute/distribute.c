@@ -181,6 +181,12 @@ void builder_append(Builder *b, Id id) {
     case OP_MSE:
     case OP_ACCURACY: {
       const Value *x = value_at(b, copy.in[0]);
+      for (unsigned i = 1; i < x->rank; i++)
+        if (x->axes[i] == b->graph->batch) {
+          Diag *diag = diag_error(b->diagnostics, "E0412", copy.span, "`%s` needs the batch axis first", op_name(copy.kind));
+          diag_note(diag, "its operand is %s", axes_text(b->graph, x->rank, x->axes, true));
+          diag_help(diag, "transpose its operands so that the samples lead");
+        }
       bool samples = copy.kind != OP_MSE;
       for (unsigned i = 0; i < x->rank; i++) samples |= x->axes[i] == b->graph->batch;
       value_at(b, copy.out[0])->partial = samples ? PARTIAL_BATCH : 0;

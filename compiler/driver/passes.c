@@ -52,9 +52,16 @@ static void check_target(Compilation *c) {
     Diag *diag = diag_error(c->diagnostics, "E0903", span, "this version does not train with `lamb`");
     diag_help(diag, "use `optimizer < kind=adamw; … >`, `adam` or `sgd`");
   }
+  if (config->layout) {
+    Diag *diag = diag_error(c->diagnostics, "E0514", key_span(c->module, "schedule", "layout"), "this version does not cut stages by a layout string");
+    diag_help(diag, "leave `layout` out: stages are cut so that the largest cost is least");
+  }
   if (config->compute == PRECISION_BF16)
     diag_warning(c->diagnostics, "W0901", key_span(c->module, "precision", "compute"),
                  "`compute=bf16` runs in f32 on the host target; the plan counts f32 bytes");
+  if (config->checkpoint.count)
+    diag_warning(c->diagnostics, "W0902", config->checkpoint.at[0].span,
+                 "`checkpoint < >` does nothing in this version; `--save` and `--init` of the program save and load weights");
 }
 
 /* The runtime's frames have room for so many wires, inputs and tied parameters. */

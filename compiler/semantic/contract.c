@@ -25,7 +25,7 @@ static const char *short_source(const Sem *sem, const Expr *expr, const char *ot
 }
 
 /* "contract with `w1`, or apply `w2` to `gelu(x @ w1 + b1)`" */
-static void contract_help(Sem *sem, Frame *frame, Diag *diag, Id left, Id right, const Expr *right_expr) {
+static bool contract_help(Sem *sem, Frame *frame, Diag *diag, Id left, Id right, const Expr *right_expr) {
   const Value *a = value_at(sem, left), *b = value_at(sem, right);
   const char *other = NULL, *source = NULL;
   bool by_name;
@@ -54,6 +54,7 @@ static void contract_help(Sem *sem, Frame *frame, Diag *diag, Id left, Id right,
     diag_help(diag, "contract with `%s`", other);
   else if (source)
     diag_help(diag, "apply %s to `%s`", applied, source);
+  return other || source;
 }
 
 static Val cannot_contract(Sem *sem, Frame *frame, const Expr *expr, Id left, Id right) {
@@ -77,7 +78,7 @@ static Val cannot_contract(Sem *sem, Frame *frame, const Expr *expr, Id left, Id
   Id both[2] = {x, y};
   axis_notes(sem, diag, 2, both);
   mismatch_help(sem, diag, x, y);
-  contract_help(sem, frame, diag, left, right, right_expr);
+  if (contract_help(sem, frame, diag, left, right, right_expr)) return val_error();
   const char *right_text = source_text(sem, right_expr->span, 40), *left_text = source_text(sem, left_expr->span, 40);
   if (b->rank == 2 && b->axes[1] == x)
     diag_help(diag, "its two axes may be the wrong way round: write `%s @ transpose(%s)`, or declare it so", left_text,

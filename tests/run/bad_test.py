@@ -60,7 +60,7 @@ def case(name):
     check(expected is not None, "no expected message; run `make promote` and read it")
     check(said == expected, "pdc says\n%s\nnot\n%s" % (said, expected))
     code = re.match(r"([EW]\d{4})-", name)
-    told = re.findall(r"^// (?:\S+:\d+:\d+: )?(error|warning)\[(\w+)\]", said[said.index("//= short"):], re.M)
+    told = re.findall(r"^// (?:.*?:\d+:\d+: )?(error|warning)\[(\w+)\]", said[said.index("//= short"):], re.M)
     if code:
         check(len(told) == 1 and told[0][1] == code.group(1), "not one %s: %s" % (code.group(1), told))
     check(status == (1 if any(level == "error" for level, _ in told) else 0), "exit status %d with %s" % (status, told))
