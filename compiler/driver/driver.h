@@ -40,8 +40,9 @@ int options_parse(Arena *arena, int argc, char **argv, Options *options);
 /* The whole compile as a page of passes. Returns the exit status. */
 int compile(Arena *arena, const Options *options);
 
-/* `pdc fmt …`: argv[0] is the command's name. Returns the exit status. */
+/* `pdc fmt …` and `pdc lsp …`: argv[0] is the command's name. Each returns the exit status. */
 int fmt_command(Arena *arena, int argc, char **argv);
+int lsp_command(Arena *arena, int argc, char **argv);
 
 /* What -I gives, then the installed library. */
 const char *const *import_dirs(Arena *arena, const Options *options, uint32_t *count);

@@ -7,7 +7,7 @@ int main(int argc, char **argv) {
   static const struct {
     const char *name;
     int (*run)(Arena *, int, char **);
-  } commands[] = {{"fmt", fmt_command}};
+  } commands[] = {{"fmt", fmt_command}, {"lsp", lsp_command}};
   Arena *arena = arena_new();
   Options options;
   int status = -1;

@@ -82,7 +82,8 @@ static WarningName warning_name(const char *title) {
 static void help(void) {
   printf("usage: pdc [options] FILE.pd       build a training program (`-` reads standard input)\n"
          "       pdc check [options] FILE.pd check only\n"
-         "       pdc fmt [-w | --check] FILE.pd …  print in canonical form, rewrite (-w), or list what differs (--check)\n\noptions:\n");
+         "       pdc fmt [-w | --check] FILE.pd …  print in canonical form, rewrite (-w), or list what differs (--check)\n"
+         "       pdc lsp [-I DIR]            language server on standard input and output\n\noptions:\n");
   for (int i = 0; i < ROW_COUNT; i++) {
     char left[64];
     const char *between = rows[i].form == FORM_EQUALS ? "=" : rows[i].form == FORM_JOINED_OR_NEXT ? " " : "";

@@ -60,6 +60,9 @@ typedef struct ScheduleTiming {
 bool schedule_simulate(Arena *arena, const pd_pipeline *pipeline, const ScheduleCosts *costs, ScheduleTiming *timing,
                        const char **why);
 
+/* What no schedule of these chunks on these ranks beats: its beta, and the work of the busiest rank. Reads no lists. */
+double schedule_bound(Arena *arena, const pd_pipeline *pipeline, const ScheduleCosts *costs, double *busiest);
+
 /* Adds SEND/RECV of activations and gradients and REDUCE_GRAD to a compute-only pipeline, in an order that is free of
  * deadlock when every send waits for its receive: messages are placed along one global topological order.
  * gradient_into[c]: chunk c's input carries a gradient. Reductions also come without `reduce` if there are several copies,

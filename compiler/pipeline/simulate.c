@@ -270,25 +270,30 @@ static const char *find_missing(const Play *play) {
 /* No rank can start before the forwards of all chunks below its first one, and then has its work to do; with equal
  * chunks dealt in a loop that is (pp - 1) F / chunks. With two copies a rank's first chunk is the one nearer to an end.
  */
-static double least_beta(const Play *play, const double *busy, double busiest) {
-  const pd_pipeline *pipeline = play->pipeline;
-  double *head = ARENA_ARRAY(play->arena, double, pipeline->pp); /* before a rank's first chunk; below 0: none yet */
+double schedule_bound(Arena *arena, const pd_pipeline *pipeline, const ScheduleCosts *costs, double *busiest) {
+  double *head = ARENA_ARRAY(arena, double, pipeline->pp); /* before a rank's first chunk; below 0: none yet */
+  double *busy = ARENA_ARRAY(arena, double, pipeline->pp);
   for (int rank = 0; rank < pipeline->pp; rank++) head[rank] = -1;
   double below = 0, bound = 0;
+  *busiest = 0;
   for (int c = 0; c < pipeline->chunk_count; c++) {
-    const Chunk *chunk = &play->chunks[c];
-    below = chunk->before == PD_NO_CHUNK
-                ? 0
-                : below + play->chunks[chunk->before].cost[PD_F] + (chunk->crosses_before ? play->link : 0);
-    if (head[chunk->rank] < 0 || below < head[chunk->rank]) head[chunk->rank] = below;
+    int rank = pipeline->rank_of[c], before = pd_chunk_before(pipeline, c);
+    if (before == PD_NO_CHUNK)
+      below = 0;
+    else
+      below += costs->f[before] + (pipeline->rank_of[before] != rank ? costs->link : 0);
+    if (head[rank] < 0 || below < head[rank]) head[rank] = below;
+    busy[rank] +=
+        (costs->f[c] + costs->i[c] + costs->w[c]) * (double)(pd_chunk_end(pipeline, c) - pd_chunk_first(pipeline, c));
+    if (busy[rank] > *busiest) *busiest = busy[rank];
   }
   for (int rank = 0; rank < pipeline->pp; rank++)
-    if (head[rank] + busy[rank] - busiest > bound) bound = head[rank] + busy[rank] - busiest;
+    if (head[rank] + busy[rank] - *busiest > bound) bound = head[rank] + busy[rank] - *busiest;
   return bound;
 }
 
 /* Beta and sigma are measured against the busiest rank. */
-static void measure(const Play *play, ScheduleTiming *timing) {
+static void measure(const Play *play, const ScheduleCosts *costs, ScheduleTiming *timing) {
   const pd_pipeline *pipeline = play->pipeline;
   double *busy = ARENA_ARRAY(play->arena, double, pipeline->pp), busiest = 0, longest = 0;
   timing->makespan = 0;
@@ -309,7 +314,7 @@ static void measure(const Play *play, ScheduleTiming *timing) {
   for (int rank = 0; rank < pipeline->pp; rank++) timing->idle[rank] = timing->makespan - busy[rank];
   timing->beta = timing->makespan - busiest;
   timing->sigma = longest - busiest;
-  timing->bound = least_beta(play, busy, busiest);
+  timing->bound = schedule_bound(play->arena, pipeline, costs, &busiest);
 }
 
 bool schedule_simulate(Arena *arena, const pd_pipeline *pipeline, const ScheduleCosts *costs, ScheduleTiming *timing,
@@ -326,6 +331,6 @@ bool schedule_simulate(Arena *arena, const pd_pipeline *pipeline, const Schedule
   *why = find_blocked(&play, cursor);
   if (!*why) *why = find_missing(&play);
   if (*why) return false;
-  measure(&play, timing);
+  measure(&play, costs, timing);
   return true;
 }

@@ -17,6 +17,7 @@ from harness import add, check
 BAD = os.path.join(harness.ROOT, "tests", "bad")
 LIBRARY = os.path.join(os.path.dirname(harness.PDC), "lib", "pdc")
 MARK = "//= text\n"
+UNREACHED = {"E0316", "E0411", "E0412", "E0900", "E0901"}
 
 
 def names():
@@ -67,11 +68,11 @@ def case(name):
 
 
 def test_every_code_has_a_program():
-    """But those that no program provokes."""
+    """But those of checks that earlier ones stand before: another pass would have to be wrong for them."""
     with open(os.path.join(harness.ROOT, "compiler", "support", "codes.def")) as file:
         codes = set(re.findall(r'^CODE\("(\w+)"', file.read(), re.M))
     provoked = {name.split("-")[0] for name in names()}
-    check(codes - provoked == {"E0900", "E0901"}, "codes without a program in tests/bad: %s" % sorted(codes - provoked))
+    check(codes - provoked == UNREACHED, "codes without a program in tests/bad: %s" % sorted((codes - provoked) ^ UNREACHED))
     check(not (provoked - codes - {"several"}), "programs for codes that do not exist: %s" % sorted(provoked - codes))
 
 

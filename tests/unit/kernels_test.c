@@ -943,21 +943,25 @@ Test(SUITE, decay, .init = start, .fini = let_go) {
 Test(SUITE, draws, .init = start, .fini = let_go) {
   EACH_SET(k) {
     const pd_key key = {77, 88};
-    const pd_local at = {3, {5, 33, 20}, {2, 0, 7}, {9, 33, 64}};
-    const int64_t n = 5 * 33 * 20;
-    PD_R *normal = F(copy_of)(n, NULL), *uniform = F(copy_of)(n, NULL);
-    double *want_normal = F(draw)(n, 0, 0), *want_uniform = F(draw)(n, 0, 0);
-    k->init_normal(key, n, &at, 0.02, normal);
-    k->init_uniform(key, n, &at, -0.5, 1.5, uniform);
-    for (int64_t i = 0; i < n; i++) { /* straight from the streams, at global numbers */
-      const int64_t global = ((i / 660 + 2) * 33 + i / 20 % 33) * 64 + i % 20 + 7;
-      want_normal[i] = (double)(PD_R)(0.02 * pd_normal_at(77, 88, (uint64_t)global));
-      want_uniform[i] = -0.5 + 2 * (double)pd_uniform_at(77, 88, (uint64_t)global);
+    const pd_local parts[] = {{3, {5, 33, 20}, {2, 0, 7}, {9, 33, 64}}, {3, {2, 2, 501}, {1, 1, 7}, {4, 3, 601}}};
+    PD_R *normal = F(copy_of)(3300, NULL), *uniform = F(copy_of)(3300, NULL);
+    for (int part = 0; part < 2; part++) { /* short runs and long ones, from odd positions on */
+      const pd_local *at = &parts[part];
+      const int64_t n = at->size[0] * at->size[1] * at->size[2];
+      double *want_normal = F(draw)(n, 0, 0), *want_uniform = F(draw)(n, 0, 0);
+      k->init_normal(key, n, at, 0.02, normal);
+      k->init_uniform(key, n, at, -0.5, 1.5, uniform);
+      for (int64_t i = 0; i < n; i++) { /* straight from the streams, at global numbers */
+        const int64_t x = i / at->size[2] / at->size[1] + at->first[0], y = i / at->size[2] % at->size[1] + at->first[1];
+        const uint64_t global = (uint64_t)((x * at->global[1] + y) * at->global[2] + i % at->size[2] + at->first[2]);
+        want_normal[i] = (double)(PD_R)(0.02 * pd_normal_at(77, 88, global));
+        want_uniform[i] = -0.5 + 2 * (double)pd_uniform_at(77, 88, global);
+        cr_assert((double)normal[i] == want_normal[i], "part %d, normal %d", part, (int)i);
+        cr_assert(fabs((double)uniform[i] - want_uniform[i]) <= 2 * UNIT, "part %d, uniform %d", part, (int)i);
+      }
     }
-    F(expect)("init_normal", n, normal, want_normal, 0);
-    F(expect)("init_uniform", n, uniform, want_uniform, UNIT);
-    k->init_uniform(key, n, &at, 100, 100.0001, uniform);
-    for (int64_t i = 0; i < n; i++) cr_assert((double)uniform[i] >= 100 - 1e-9 && (double)uniform[i] < 100.0001);
+    k->init_uniform(key, 3300, NULL, 0x1p24, 0x1p24 + 2, uniform); /* the upper end is outside, also by rounding */
+    for (int64_t i = 0; i < 3300; i++) cr_assert((double)uniform[i] >= 0x1p24 && (double)uniform[i] < 0x1p24 + 2);
     k->init_normal(key, 0, NULL, 1, normal);
     k->init_uniform(key, 0, NULL, 0, 1, uniform);
     for (int round = 0; round < 20; round++) {

@@ -1,0 +1,46 @@
+/* The language server: one loop that reads messages, keeps the open documents, compiles each after a change and answers
+ * questions about it. Imports are read from disk, so changes in them show once they are saved. */
+#ifndef PDC_LSP_LSP_H
+#define PDC_LSP_LSP_H
+
+#include "driver/passes.h"
+
+/* Serves until `exit` or the end of input. Returns the exit status: 0 after `shutdown`, else 1. */
+int lsp_serve(FILE *in, FILE *out, const char *const *import_dirs, uint32_t import_dir_count);
+
+/* ---- transport.c ---- */
+/* The body of the next message, malloced; NULL at the end of input. What is no header is skipped. */
+char *message_read(FILE *in, size_t *length);
+void message_write(FILE *out, const char *body, size_t length);
+
+/* ---- position.c: byte offsets and the protocol's lines and UTF-16 columns ---- */
+typedef struct Position {
+  uint32_t line, character; /* from 0 */
+} Position;
+Position position_of(const char *text, size_t length, size_t offset);
+size_t offset_of(const char *text, size_t length, Position position);
+/* `file:///a%20b.pd` to `/a b.pd` and back. Other schemes give NULL. */
+char *path_of_uri(Arena *arena, const char *uri);
+char *uri_of_path(Arena *arena, const char *path);
+
+/* ---- symbols.c: what a name in a module means ---- */
+typedef enum SymbolRole {
+  ROLE_NONE, ROLE_CONST, ROLE_DIM, ROLE_KEY, ROLE_BLOCK, ROLE_MODEL, ROLE_IMPORT, ROLE_SIZE, ROLE_INPUT, ROLE_PARAM, ROLE_VALUE,
+  ROLE_INDEX, ROLE_OPERATION
+} SymbolRole;
+
+typedef struct Meaning {
+  SymbolRole role;
+  Name name;            /* as it stands at the place asked about */
+  const Module *module; /* where it is declared; NULL: in the language */
+  const Item *item;     /* the item that declares it, or around the declaration */
+  Span declared;        /* the name in its declaration */
+  Span whole;           /* the declaration */
+} Meaning;
+Meaning meaning_at(const Compilation *c, uint32_t offset);
+
+/* ---- hover.c ---- */
+/* Markdown about a meaning: its declaration, and sizes where the program compiles. */
+const char *hover_text(const Compilation *c, const Meaning *meaning);
+
+#endif

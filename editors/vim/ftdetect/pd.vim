@@ -1,0 +1,2 @@
+" .pd files are programs of pdc.
+autocmd BufRead,BufNewFile *.pd setfiletype pd
