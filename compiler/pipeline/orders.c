@@ -44,8 +44,8 @@ typedef struct Rank {
   int64_t cap, held;
   pd_action *weights; /* to come, first in first out */
   int64_t queued, taken;
-  double free_at, wake_at; /* wake_at: when to look at it again */
-  bool did_backward;       /* the last computation that was not a weight gradient */
+  double free_at;
+  bool did_backward; /* the last computation that was not a weight gradient */
 } Rank;
 
 typedef struct Play {
@@ -55,23 +55,37 @@ typedef struct Play {
   Chunk *chunks;
   Rank *ranks;
   int64_t left; /* actions still to do */
+  /* when to look at each rank again, and a tree of who is first: leaf `leaves` + r is rank r, a node the first of its
+   * two children, the left one of equals; node 1 is the first of all */
+  double *wake_at;
+  int *first, leaves;
 } Play;
 
-static void arrive(Play *play, int chunk, double time) {
-  Rank *rank = &play->ranks[play->chunks[chunk].rank];
-  if (time < rank->free_at) time = rank->free_at;
-  if (time < rank->wake_at) rank->wake_at = time;
+static void set_wake(Play *play, int rank, double time) {
+  play->wake_at[rank] = time;
+  for (int node = (play->leaves + rank) / 2; node > 0; node /= 2) {
+    int left = play->first[2 * node], right = play->first[2 * node + 1];
+    play->first[node] = play->wake_at[right] < play->wake_at[left] ? right : left;
+  }
 }
 
-/* A computation of `rank` begins at `now`. */
-static void run(Play *play, Rank *rank, pd_action action, double now) {
+static void arrive(Play *play, int chunk, double time) {
+  int rank = play->chunks[chunk].rank;
+  if (time < play->ranks[rank].free_at) time = play->ranks[rank].free_at;
+  if (time < play->wake_at[rank]) set_wake(play, rank, time);
+}
+
+/* A computation begins at `now`. */
+static void run(Play *play, pd_action action, double now) {
   Chunk *chunk = &play->chunks[action.chunk];
+  Rank *rank = &play->ranks[chunk->rank];
   action_put(rank->list, action.kind, action.chunk, action.microbatch);
   play->left--;
   double cost = action.kind == PD_F   ? play->costs->f[action.chunk]
                 : action.kind == PD_I ? play->costs->i[action.chunk]
                                       : play->costs->w[action.chunk];
-  rank->free_at = rank->wake_at = now + cost;
+  rank->free_at = now + cost;
+  set_wake(play, chunk->rank, rank->free_at);
   int64_t at = action.microbatch - chunk->first;
   int next = action.kind == PD_F ? chunk->after : action.kind == PD_I ? chunk->before : PD_NO_CHUNK;
   double there = rank->free_at;
@@ -130,23 +144,26 @@ static Options look(const Play *play, const Rank *rank, double now) {
   return options;
 }
 
-static void act(Play *play, Rank *rank) {
-  double now = rank->wake_at;
+static void act(Play *play, int index) {
+  Rank *rank = &play->ranks[index];
+  double now = play->wake_at[index];
   Options options = look(play, rank, now);
   bool forward = options.forward != PD_NO_CHUNK, backward = options.backward != PD_NO_CHUNK;
   if (forward && backward) forward = !play->policy.backward_first && rank->did_backward;
   if (forward) {
-    run(play, rank, (pd_action){PD_F, options.forward, (int32_t)play->chunks[options.forward].forwards}, now);
+    run(play, (pd_action){PD_F, options.forward, (int32_t)play->chunks[options.forward].forwards}, now);
   } else if (backward) {
-    run(play, rank, (pd_action){PD_I, options.backward, (int32_t)play->chunks[options.backward].inputs}, now);
+    run(play, (pd_action){PD_I, options.backward, (int32_t)play->chunks[options.backward].inputs}, now);
   } else {
-    rank->wake_at = options.next;
-    if (rank->taken == rank->queued) return;
-    pd_action weight = rank->weights[rank->taken];
+    bool due = rank->taken < rank->queued;
+    pd_action weight = due ? rank->weights[rank->taken] : (pd_action){PD_W, 0, 0};
     double least = play->policy.patience * play->costs->w[weight.chunk];
-    if (!options.no_room && options.next - now < least) return;
+    if (!due || (!options.no_room && options.next - now < least)) {
+      set_wake(play, index, options.next);
+      return;
+    }
     rank->taken++;
-    run(play, rank, weight, now);
+    run(play, weight, now);
   }
 }
 
@@ -180,6 +197,12 @@ static void prepare(Arena *arena, Play *play, const int64_t *cap, pd_action_list
     actions[chunk->rank] += 3 * count;
     play->left += 3 * count;
   }
+  play->leaves = 1;
+  while (play->leaves < shape->pp) play->leaves *= 2;
+  play->first = ARENA_ARRAY(arena, int, 2 * play->leaves);
+  play->wake_at = ARENA_ARRAY(arena, double, play->leaves);
+  for (int leaf = 0; leaf < play->leaves; leaf++) play->first[play->leaves + leaf] = leaf;
+  for (int leaf = play->leaves - 1; leaf >= 0; leaf--) set_wake(play, leaf, leaf < shape->pp ? 0 : INFINITY);
   for (int rank = 0; rank < shape->pp; rank++) {
     actions_reserve(arena, &ranks[rank], actions[rank]);
     play->ranks[rank].weights = ARENA_ARRAY(arena, pd_action, actions[rank] / 3);
@@ -191,10 +214,8 @@ bool order_by_playing(Arena *arena, const pd_pipeline *shape, const ScheduleCost
   Play play = {.shape = shape, .costs = costs, .policy = policy};
   prepare(arena, &play, cap, ranks);
   while (play.left > 0) {
-    Rank *first = &play.ranks[0];
-    for (int rank = 1; rank < shape->pp; rank++)
-      if (play.ranks[rank].wake_at < first->wake_at) first = &play.ranks[rank];
-    if (isinf(first->wake_at)) return false;
+    int first = play.first[1];
+    if (isinf(play.wake_at[first])) return false;
     act(&play, first);
   }
   return true;

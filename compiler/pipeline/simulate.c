@@ -13,8 +13,15 @@ typedef struct Chunk { /* what does not change during the play */
   int rank, before, after;
   bool crosses_before, crosses_after; /* the neighbour is on another rank */
   bool gradient_comes;                /* some SEND_B of the chunk after it exists */
+  int64_t first, end;                 /* its micro-batches */
   double cost[PD_ACTION_KINDS];
 } Chunk;
+
+typedef struct Rank { /* while it is played, and what it came to */
+  int64_t cursor;     /* its next action */
+  double clock;
+  double busy, begin, finish; /* of computations that take time; begin is below 0 if there are none */
+} Rank;
 
 typedef struct Play {
   Arena *arena;
@@ -22,6 +29,7 @@ typedef struct Play {
   double link;
   bool messages; /* the lists contain some */
   Chunk *chunks;
+  Rank *ranks;
   int64_t *first_of; /* per rank: where its actions begin in start and end */
   int64_t missing;   /* of F, I and W of all (chunk, micro-batch) */
   double *at[EVENT_COUNT];
@@ -104,6 +112,41 @@ static int needs_of(const Play *play, pd_action action, Need *out) {
   return count;
 }
 
+/* When `action` can start, as far as what it needs is concerned; below 0: not yet. The same as needs_of says. */
+static double ready_at(const Play *play, pd_action action) {
+  const Chunk *chunk = &play->chunks[action.chunk];
+  size_t here = slot(play, action.chunk, action.microbatch);
+  double time, other;
+  switch (action.kind) {
+  case PD_F:
+    if (chunk->before == PD_NO_CHUNK) return 0;
+    if (play->messages && chunk->crosses_before) break;
+    time = play->at[DONE_F][slot(play, chunk->before, action.microbatch)];
+    return chunk->crosses_before && time >= 0 ? time + play->link : time;
+  case PD_B:
+  case PD_I:
+    time = play->at[DONE_F][here];
+    if (time < 0 || chunk->after == PD_NO_CHUNK) return time;
+    if (play->messages && chunk->crosses_after) break;
+    other = play->at[DONE_I][slot(play, chunk->after, action.microbatch)];
+    if (other < 0) return other;
+    if (chunk->crosses_after) other += play->link;
+    return other > time ? other : time;
+  case PD_W:
+    return play->at[DONE_I][here];
+  default:
+    break;
+  }
+  Need needs[MAX_NEEDS];
+  int count = needs_of(play, action, needs);
+  time = 0;
+  for (int k = 0; k < count; k++) {
+    if (needs[k].time < 0) return -1;
+    if (needs[k].time > time) time = needs[k].time;
+  }
+  return time;
+}
+
 static void note(Play *play, int event, size_t at, double end) {
   play->missing -= event <= DONE_W && play->at[event][at] < 0;
   play->at[event][at] = end;
@@ -145,107 +188,116 @@ static int record(Play *play, pd_action action, double end) {
   }
 }
 
-static const char *find_nonsense(Arena *arena, const pd_pipeline *pipeline) {
-  for (int chunk = 0; chunk < pipeline->chunk_count; chunk++)
-    if (pipeline->rank_of[chunk] < 0 || pipeline->rank_of[chunk] >= pipeline->pp)
-      return arena_printf(arena, "chunk %d lies on rank %d of %d", chunk, pipeline->rank_of[chunk], pipeline->pp);
-  for (int rank = 0; rank < pipeline->pp; rank++)
-    for (int64_t i = 0; i < pipeline->ranks[rank].count; i++) {
-      pd_action action = pipeline->ranks[rank].at[i];
-      bool whole = action.kind == PD_REDUCE_GRAD;
-      if ((unsigned)action.kind >= PD_ACTION_KINDS || action.chunk < 0 || action.chunk >= pipeline->chunk_count ||
-          (!whole && (action.microbatch < pd_chunk_first(pipeline, action.chunk) ||
-                      action.microbatch >= pd_chunk_end(pipeline, action.chunk))))
-        return arena_printf(arena, "action %lld of rank %d is none of this pipeline: kind %d, chunk %d, micro-batch %d",
-                            (long long)i, rank, (int)action.kind, action.chunk, action.microbatch);
-    }
-  return NULL;
-}
-
-static void prepare(Play *play, const ScheduleCosts *costs) {
+static const char *prepare_chunks(Play *play, const ScheduleCosts *costs) {
   const pd_pipeline *pipeline = play->pipeline;
   play->chunks = ARENA_ARRAY(play->arena, Chunk, pipeline->chunk_count);
   for (int c = 0; c < pipeline->chunk_count; c++) {
     Chunk *chunk = &play->chunks[c];
     chunk->rank = pipeline->rank_of[c];
+    if (chunk->rank < 0 || chunk->rank >= pipeline->pp)
+      return arena_printf(play->arena, "chunk %d lies on rank %d of %d", c, chunk->rank, pipeline->pp);
     chunk->before = pd_chunk_before(pipeline, c);
     chunk->after = pd_chunk_after(pipeline, c);
     chunk->crosses_before = chunk->before != PD_NO_CHUNK && pipeline->rank_of[chunk->before] != chunk->rank;
     chunk->crosses_after = chunk->after != PD_NO_CHUNK && pipeline->rank_of[chunk->after] != chunk->rank;
+    chunk->first = pd_chunk_first(pipeline, c);
+    chunk->end = pd_chunk_end(pipeline, c);
     chunk->cost[PD_F] = costs->f[c];
     chunk->cost[PD_I] = costs->i[c];
     chunk->cost[PD_W] = costs->w[c];
     chunk->cost[PD_B] = costs->i[c] + costs->w[c];
-    play->missing += 3 * (pd_chunk_end(pipeline, c) - pd_chunk_first(pipeline, c));
+    play->missing += 3 * (chunk->end - chunk->first);
   }
+  return NULL;
+}
+
+/* Counts the actions and looks for messages; says which action is none of this pipeline. */
+static const char *prepare_ranks(Play *play) {
+  const pd_pipeline *pipeline = play->pipeline;
   play->first_of = ARENA_ARRAY(play->arena, int64_t, pipeline->pp + 1);
+  play->ranks = ARENA_ARRAY(play->arena, Rank, pipeline->pp);
   for (int rank = 0; rank < pipeline->pp; rank++) {
     const pd_action_list *list = &pipeline->ranks[rank];
     play->first_of[rank + 1] = play->first_of[rank] + list->count;
+    play->ranks[rank].begin = -1;
     for (int64_t i = 0; i < list->count; i++) {
-      play->messages |= is_message(list->at[i].kind);
-      if (list->at[i].kind != PD_SEND_B) continue;
-      int to = play->chunks[list->at[i].chunk].before;
+      pd_action action = list->at[i];
+      bool known = (unsigned)action.kind < PD_ACTION_KINDS && action.chunk >= 0 && action.chunk < pipeline->chunk_count;
+      if (known && action.kind != PD_REDUCE_GRAD)
+        known =
+            action.microbatch >= play->chunks[action.chunk].first && action.microbatch < play->chunks[action.chunk].end;
+      if (!known)
+        return arena_printf(play->arena,
+                            "action %lld of rank %d is none of this pipeline: kind %d, chunk %d, micro-batch %d",
+                            (long long)i, rank, (int)action.kind, action.chunk, action.microbatch);
+      play->messages |= is_message(action.kind);
+      if (action.kind != PD_SEND_B) continue;
+      int to = play->chunks[action.chunk].before;
       if (to != PD_NO_CHUNK) play->chunks[to].gradient_comes = true;
     }
   }
-  size_t slots = (size_t)pipeline->chunk_count * (size_t)pipeline->microbatches;
+  return NULL;
+}
+
+static void prepare_events(Play *play) {
+  size_t slots = (size_t)play->pipeline->chunk_count * (size_t)play->pipeline->microbatches;
   for (int event = 0; event < (play->messages ? EVENT_COUNT : SENT_F); event++) {
     play->at[event] = ARENA_ARRAY(play->arena, double, slots);
     for (size_t i = 0; i < slots; i++) play->at[event][i] = -1;
   }
 }
 
-/* Runs all lists as far as they go; cursor[rank] is left where each stops. */
-static void play_lists(Play *play, ScheduleTiming *timing, int64_t *cursor) {
+/* Runs all lists as far as they go; each rank's cursor is left where it stops. */
+static void play_lists(Play *play, ScheduleTiming *timing) {
   const pd_pipeline *pipeline = play->pipeline;
-  double *clock = ARENA_ARRAY(play->arena, double, pipeline->pp);
   int *queue = ARENA_ARRAY(play->arena, int, pipeline->pp); /* a ring of ranks to look at */
   bool *queued = ARENA_ARRAY(play->arena, bool, pipeline->pp);
   int head = 0, waiting = pipeline->pp;
   for (int rank = 0; rank < pipeline->pp; rank++) queue[rank] = rank, queued[rank] = true;
   while (waiting > 0) {
     int rank = queue[head];
-    head = (head + 1) % pipeline->pp;
+    head = head + 1 == pipeline->pp ? 0 : head + 1;
     waiting--;
     queued[rank] = false;
     const pd_action_list *list = &pipeline->ranks[rank];
     double *start = timing->start + play->first_of[rank], *end = timing->end + play->first_of[rank];
-    int64_t at = cursor[rank];
-    for (; at < list->count; at++) {
-      pd_action action = list->at[at];
-      Need needs[MAX_NEEDS];
-      int count = needs_of(play, action, needs);
-      double begin = clock[rank];
-      bool ready = true;
-      for (int k = 0; k < count; k++) {
-        if (needs[k].time < 0) ready = false;
-        if (needs[k].time > begin) begin = needs[k].time;
+    Rank now = play->ranks[rank];
+    for (; now.cursor < list->count; now.cursor++) {
+      pd_action action = list->at[now.cursor];
+      double begin = ready_at(play, action), cost = play->chunks[action.chunk].cost[action.kind];
+      if (begin < 0) break;
+      if (begin < now.clock) begin = now.clock;
+      start[now.cursor] = begin;
+      end[now.cursor] = now.clock = begin + cost;
+      if (cost > 0) {
+        now.busy += cost;
+        if (now.begin < 0) now.begin = begin;
+        now.finish = now.clock;
       }
-      if (!ready) break;
-      start[at] = begin;
-      end[at] = clock[rank] = begin + play->chunks[action.chunk].cost[action.kind];
-      int next = record(play, action, clock[rank]);
-      if (next == PD_NO_CHUNK || queued[play->chunks[next].rank] || play->chunks[next].rank == rank) continue;
-      queue[(head + waiting) % pipeline->pp] = play->chunks[next].rank;
-      queued[play->chunks[next].rank] = true;
+      int next = record(play, action, now.clock);
+      if (next == PD_NO_CHUNK) continue;
+      int other = play->chunks[next].rank;
+      if (other == rank || queued[other]) continue;
+      queue[head + waiting < pipeline->pp ? head + waiting : head + waiting - pipeline->pp] = other;
+      queued[other] = true;
       waiting++;
     }
-    cursor[rank] = at;
+    play->ranks[rank] = now;
   }
 }
 
-static const char *find_blocked(const Play *play, const int64_t *cursor) {
+static const char *find_blocked(const Play *play) {
   const pd_pipeline *pipeline = play->pipeline;
   for (int rank = 0; rank < pipeline->pp; rank++) {
-    if (cursor[rank] == pipeline->ranks[rank].count) continue;
-    pd_action action = pipeline->ranks[rank].at[cursor[rank]];
+    int64_t at = play->ranks[rank].cursor;
+    if (at == pipeline->ranks[rank].count) continue;
+    pd_action action = pipeline->ranks[rank].at[at];
     Need needs[MAX_NEEDS];
     int count = needs_of(play, action, needs);
     for (int k = 0; k < count; k++)
       if (needs[k].time < 0)
         return arena_printf(play->arena, "rank %d waits in %s (action %lld) for %s of rank %d, which never comes", rank,
-                            name_of(play->arena, action), (long long)cursor[rank], name_of(play->arena, needs[k].maker),
+                            name_of(play->arena, action), (long long)at, name_of(play->arena, needs[k].maker),
                             pipeline->rank_of[needs[k].maker.chunk]);
   }
   return NULL;
@@ -294,41 +346,32 @@ double schedule_bound(Arena *arena, const pd_pipeline *pipeline, const ScheduleC
 
 /* Beta and sigma are measured against the busiest rank. */
 static void measure(const Play *play, const ScheduleCosts *costs, ScheduleTiming *timing) {
-  const pd_pipeline *pipeline = play->pipeline;
-  double *busy = ARENA_ARRAY(play->arena, double, pipeline->pp), busiest = 0, longest = 0;
+  double busiest = 0, longest = 0;
   timing->makespan = 0;
-  for (int rank = 0; rank < pipeline->pp; rank++) {
-    double begin = -1, end = 0;
-    for (int64_t i = 0; i < pipeline->ranks[rank].count; i++) {
-      pd_action action = pipeline->ranks[rank].at[i];
-      double cost = play->chunks[action.chunk].cost[action.kind];
-      busy[rank] += cost;
-      if (cost <= 0) continue;
-      if (begin < 0) begin = timing->start[play->first_of[rank] + i];
-      end = timing->end[play->first_of[rank] + i];
-    }
-    if (end > timing->makespan) timing->makespan = end;
-    if (busy[rank] > busiest) busiest = busy[rank];
-    if (begin >= 0 && end - begin > longest) longest = end - begin;
+  for (int r = 0; r < play->pipeline->pp; r++) {
+    const Rank *rank = &play->ranks[r];
+    if (rank->finish > timing->makespan) timing->makespan = rank->finish;
+    if (rank->busy > busiest) busiest = rank->busy;
+    if (rank->begin >= 0 && rank->finish - rank->begin > longest) longest = rank->finish - rank->begin;
   }
-  for (int rank = 0; rank < pipeline->pp; rank++) timing->idle[rank] = timing->makespan - busy[rank];
+  for (int r = 0; r < play->pipeline->pp; r++) timing->idle[r] = timing->makespan - play->ranks[r].busy;
   timing->beta = timing->makespan - busiest;
   timing->sigma = longest - busiest;
-  timing->bound = schedule_bound(play->arena, pipeline, costs, &busiest);
+  timing->bound = schedule_bound(play->arena, play->pipeline, costs, &busiest);
 }
 
 bool schedule_simulate(Arena *arena, const pd_pipeline *pipeline, const ScheduleCosts *costs, ScheduleTiming *timing,
                        const char **why) {
-  *why = find_nonsense(arena, pipeline);
-  if (*why) return false;
   Play play = {.arena = arena, .pipeline = pipeline, .link = costs->link};
-  prepare(&play, costs);
+  *why = prepare_chunks(&play, costs);
+  if (!*why) *why = prepare_ranks(&play);
+  if (*why) return false;
+  prepare_events(&play);
   timing->idle = ARENA_ARRAY(arena, double, pipeline->pp);
   timing->start = ARENA_ARRAY(arena, double, play.first_of[pipeline->pp]);
   timing->end = ARENA_ARRAY(arena, double, play.first_of[pipeline->pp]);
-  int64_t *cursor = ARENA_ARRAY(arena, int64_t, pipeline->pp);
-  play_lists(&play, timing, cursor);
-  *why = find_blocked(&play, cursor);
+  play_lists(&play, timing);
+  *why = find_blocked(&play);
   if (!*why) *why = find_missing(&play);
   if (*why) return false;
   measure(&play, costs, timing);

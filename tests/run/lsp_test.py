@@ -1,0 +1,349 @@
+"""`pdc lsp` with a scripted client: what it publishes, answers and survives."""
+import json
+import os
+import pathlib
+import re
+import subprocess
+import threading
+
+import harness
+from harness import check, directory
+
+GPT = harness.read_program("gpt")
+LIMIT = 60  # seconds
+
+
+class Client:
+    """A client that speaks with one server; every wait has an end."""
+
+    def __init__(self, *words, initialize=True):
+        self.process = subprocess.Popen([harness.PDC, "lsp", *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.timer = threading.Timer(LIMIT, self.process.kill)
+        self.timer.start()
+        self.number, self.diagnostics = 0, {}
+        if initialize:
+            self.capabilities = self.request("initialize", {"processId": None, "rootUri": None, "capabilities": {}})["capabilities"]
+            self.notify("initialized", {})
+
+    def raw(self, body):
+        self.process.stdin.write(body)
+        self.process.stdin.flush()
+
+    def send(self, message):
+        body = message if isinstance(message, bytes) else json.dumps(message).encode()
+        self.raw(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+
+    def read(self):
+        length = None
+        while True:
+            line = self.process.stdout.readline()
+            check(line, "the server ended: %r" % self.process.stderr.read()[:2000])
+            if line == b"\r\n":
+                break
+            name, value = line.decode().split(":")
+            if name.lower() == "content-length":
+                length = int(value)
+        return json.loads(self.process.stdout.read(length))
+
+    def next(self):
+        message = self.read()
+        check(message.get("jsonrpc") == "2.0", "a message without a version: %s" % message)
+        return message
+
+    def wait(self, key, value):
+        while True:
+            message = self.next()
+            if message.get("method") == "textDocument/publishDiagnostics":
+                self.diagnostics[message["params"]["uri"]] = message["params"]["diagnostics"]
+            if message.get(key) == value and (key != "id" or "method" not in message):
+                return message
+
+    def ask(self, method, params):
+        self.number += 1
+        self.send({"jsonrpc": "2.0", "id": self.number, "method": method, "params": params})
+        return self.wait("id", self.number)
+
+    def request(self, method, params):
+        answer = self.ask(method, params)
+        check("result" in answer, "%s: %s" % (method, answer))
+        return answer["result"]
+
+    def fails(self, code, method, params):
+        answer = self.ask(method, params)
+        check("error" in answer and answer["error"]["code"] == code and answer["error"]["message"], "%s: %s, not error %d" % (method, answer, code))
+
+    def notify(self, method, params):
+        self.send({"jsonrpc": "2.0", "method": method, "params": params})
+
+    def open(self, path, text):
+        uri = pathlib.Path(path).as_uri()
+        self.notify("textDocument/didOpen", {"textDocument": {"uri": uri, "languageId": "pd", "version": 1, "text": text}})
+        return uri, self.published(uri)
+
+    def change(self, uri, text):
+        self.notify("textDocument/didChange", {"textDocument": {"uri": uri, "version": 2}, "contentChanges": [{"text": text}]})
+        return self.published(uri)
+
+    def published(self, uri):
+        while True:
+            self.wait("method", "textDocument/publishDiagnostics")
+            if uri in self.diagnostics:
+                return self.diagnostics.pop(uri)
+
+    def at(self, method, uri, text, needle, occurrence=0, inside=0):
+        """A request about the occurrence-th `needle` of the text."""
+        offset = -1
+        for _ in range(occurrence + 1):
+            offset = text.index(needle, offset + 1)
+        before = text[:offset + inside]
+        line = before.count("\n")
+        character = len(before[before.rfind("\n") + 1:].encode("utf-16-le")) // 2
+        return self.request(method, {"textDocument": {"uri": uri}, "position": {"line": line, "character": character}})
+
+    def hover(self, *place, **more):
+        result = self.at("textDocument/hover", *place, **more)
+        return result and result["contents"]["value"]
+
+    def end(self, shutdown=True):
+        if shutdown:
+            check(self.request("shutdown", None) is None, "the result of shutdown")
+            self.notify("exit", None)
+        self.process.stdin.close()
+        status = self.process.wait(LIMIT)
+        self.timer.cancel()
+        errors = self.process.stderr.read()
+        check(errors == b"", "the server said %r" % errors)
+        return status
+
+
+def place_of(text, result):
+    """The text of a range."""
+    lines = text.split("\n")
+    start, end = result["start"], result["end"]
+    check(start["line"] == end["line"], "a range of several lines: %s" % result)
+    return start["line"] + 1, lines[start["line"]].encode("utf-16-le")[2 * start["character"]:2 * end["character"]].decode("utf-16-le")
+
+
+def test_life():
+    client = Client()
+    wanted = {"positionEncoding": "utf-16", "textDocumentSync": {"openClose": True, "change": 1, "save": True}, "hoverProvider": True,
+              "definitionProvider": True, "documentFormattingProvider": True}
+    check(client.capabilities == wanted, "capabilities: %s" % client.capabilities)
+    check(client.end() == 0, "exit status after shutdown and exit")
+    client = Client()
+    client.notify("exit", None)
+    check(client.end(shutdown=False) == 1, "exit status without shutdown")
+    client = Client()
+    check(client.end(shutdown=False) == 1, "exit status at the end of input")
+    result = harness.pdc("lsp", "--frob", source="")
+    check(result.code == 2 and "usage" in result.err, result.describe())
+
+
+def test_order():
+    client = Client(initialize=False)
+    client.fails(-32002, "textDocument/hover", {})
+    client.notify("textDocument/didOpen", {"textDocument": {"uri": "file:///x.pd", "text": "const"}})
+    client.request("initialize", {})
+    client.fails(-32601, "textDocument/rename", {})
+    client.request("shutdown", None)
+    client.fails(-32600, "textDocument/hover", {})
+    client.notify("exit", None)
+    check(client.end(shutdown=False) == 0, "exit status")
+
+
+def test_diagnostics():
+    client = Client()
+    path = os.path.join(directory(), "a program.pd")
+    uri, found = client.open(path, GPT)
+    check(found == [], "reports about a right program: %s" % found)
+    wrong = GPT.replace("x @ wq + bq", "y @ wq + bq")
+    found = client.change(uri, wrong)
+    check(len(found) == 1, "reports: %s" % found)
+    check(found[0]["code"] == "E0201" and found[0]["severity"] == 1 and found[0]["source"] == "pdc" and "`y`" in found[0]["message"], found)
+    check(place_of(wrong, found[0]["range"])[1] == "y", "the place of the report: %s" % found)
+    wrong = GPT.replace("w2: [ffn, embed]", "w2: [embed, ffn]")
+    found = client.change(uri, wrong)
+    check([report["code"] for report in found] == ["E0301"], found)
+    related = found[0]["relatedInformation"]
+    check(related and all(entry["location"]["uri"] == uri for entry in related) and "w2" in place_of(wrong, related[1]["location"]["range"])[1], related)
+    check("help: " in found[0]["message"], "the message has no help: %s" % found[0]["message"])
+    # umlauts, wide characters and surrogate pairs before the place
+    wrong = "// ä 中 \U0001f600\n" + GPT.replace("// A small", "// \U0001f600 A small").replace("loss xent", "/* */ loss xent", 1)
+    found = client.change(uri, wrong)
+    check(found[0]["code"] == "E0105" and place_of(wrong, found[0]["range"])[1] == "/*", found)
+    found = client.change(uri, 'const 中 = "\U0001f600\U0001f600" + ;')
+    check(all(report["range"]["start"]["line"] == 0 for report in found), found)
+    check(client.change(uri, GPT) == [], "reports after repair")
+    # warnings; errors of layout and of the schedule, found by later passes
+    found = client.change(uri, GPT.replace("bo: [embed] = 0;", "bo: [embed] = 0, unused: [embed];"))
+    check([report["severity"] for report in found] == [2] and "unused" in found[0]["message"], found)
+    found = client.change(uri, GPT + "parallel < pp=64; >\n")
+    check([report["code"] for report in found] == ["E0510"], found)
+    client.notify("textDocument/didClose", {"textDocument": {"uri": uri}})
+    check(client.published(uri) == [], "reports about a closed document")
+    check(client.end() == 0, "exit status")
+
+
+def test_imports():
+    place = directory()
+    library = "block twice(x: [..]) -> [..] { return x * 2; }\n"
+    main = 'import "lib.pd" as lib;\ndim batch = 4, n = 3;\nmodel m(x: f32[batch, n], y: f32[batch, n]) {\n  param w: [n];\n  loss mse(lib.twice(x) * w, y);\n}\n'
+    path = os.path.join(place, "lib.pd")
+    with open(path, "w") as file:
+        file.write(library)
+    client = Client()
+    uri, found = client.open(os.path.join(place, "main.pd"), main)
+    check(found == [], found)
+    result = client.at("textDocument/definition", uri, main, "lib.twice", inside=5)
+    check(result["uri"] == pathlib.Path(os.path.realpath(path)).as_uri() and place_of(library, result["range"]) == (1, "twice"), result)
+    check("block twice(x: [..]) -> [..]" in client.hover(uri, main, "lib.twice"), "hover on a block of an import")
+    check(client.open(path, library)[1] == [], "a library is no program, and needs no model")
+    with open(path, "w") as file:
+        file.write(library.replace("x * 2", "z * 2"))
+    client.notify("textDocument/didSave", {"textDocument": {"uri": pathlib.Path(path).as_uri()}})
+    found = client.published(uri)
+    check(len(found) == 1 and "lib.pd:1:43" in found[0]["message"] and place_of(main, found[0]["range"]) == (1, '"lib.pd"'), found)
+    check(client.end() == 0, "exit status")
+    client = Client("-I", place)
+    check(client.open(os.path.join(directory(), "main.pd"), main.replace('"lib.pd"', '"lib.pd"'))[1] != [], "the library is broken still")
+    check(client.end() == 0, "exit status")
+
+
+def test_hover():
+    client = Client()
+    text = GPT.replace("shard <", "parallel < tp=2; >\nschedule < microbatch=3; >\nshard <")
+    uri, found = client.open(os.path.join(directory(), "m.pd"), text)
+    check(found == [], found)
+    for needle, more, facts in (
+            ("embed]", {}, ("dim `embed`", "embed = width", "`embed` = width = 16 = 16")),
+            ("heads, head]", {}, ("dim `heads`", "4", "divided over tp 2: 2 on a rank")),
+            ("batch, seq, embed]", {}, ("dim `batch`", "the batch: 1 replicas x 4 micro-batches of 3")),
+            ("wq: [", {}, ("parameter `wq`", "param wq: [embed, heads, head]", "layers.{}.attention.wq", "[embed = 16, heads = 4, head = 4], on a rank [16, 2, 4] = 512 bytes, in each of 3 trips")),
+            ("x @ wq", {"inside": 4}, ("parameter `wq`", "layers.{}.attention.wq")),
+            ("wte, tokens", {}, ("parameter `wte`", "[vocab = 48, embed = 16], on a rank [24, 16] = 1536 bytes")),
+            ("tokens) +", {}, ("input `tokens`", "i32[batch = 12, seq = 8], on a rank [3, 8] = 96 bytes a micro-batch")),
+            ("x = gather", {}, ("value `x`", "[batch = 12, seq = 8, embed = 16], on a rank [3, 8, 16] = 1536 bytes a micro-batch")),
+            ("layers {", {}, ("config const `layers`", "config const layers = 3")),
+            ("attention(nn", {}, ("block `attention`", "block attention(x: [batch, seq, embed]) -> [batch, seq, embed]")),
+            ("nn.layernorm", {"inside": 4}, ("block `nn.layernorm` of", "block layernorm<n>(x: [.., n], eps=1e-5) -> [.., n]")),
+            ("nn;", {}, ("import `nn`", 'import "std/nn.pd" as nn;')),
+            ("gelu(", {}, ("operation `gelu`",)),
+            ("model gpt", {"inside": 6}, ("model `gpt`", "model gpt(tokens: i32[batch, seq], targets: i32[batch, seq])")),
+            ("lr=", {}, ("key of a section `lr`", "optimizer < lr=1e-2; >")),
+            ("vocab=tp", {}, ("dim `vocab`", "divided over tp 2: 24 on a rank"))):
+        said = client.hover(uri, text, needle, **more)
+        check(said and all(fact in said for fact in facts), "hover on `%s`: %s has not all of %s" % (needle, said, facts))
+    for needle in ("{\n", "= gather", "// A"):
+        check(client.hover(uri, text, needle) is None, "hover on `%s`: %s" % (needle, client.hover(uri, text, needle)))
+    broken = text.replace("x @ w1", "x @ w2")
+    client.change(uri, broken)
+    said = client.hover(uri, broken, "wq: [")
+    check(said and "param wq" in said and "bytes" not in said, "hover in a program that does not compile: %s" % said)
+    client.change(uri, "const a = 3; const b = a + ;")
+    check("const a = 3" in client.hover(uri, "const a = 3; const b = a + ;", "a +"), "hover with a syntax error")
+    check(client.end() == 0, "exit status")
+
+
+def test_definition():
+    client = Client()
+    text = """config const layers = 2;
+dim batch = 4, n = 3;
+shard < batch=dp; linear.k=tp; >
+train < steps=layers; >
+block linear<k>(x: [.., k], scale=2) -> [.., k] {
+  param w: [k, k];
+  return x @ w * scale;
+}
+model m(x: f32[batch, n], y: f32[batch, n]) {
+  h = linear(x, scale=3);
+  repeat i = 0 .. layers { h = linear(h) + i * parallel.tp + train.steps; }
+  loss mse(h, y);
+}
+"""
+    uri, _ = client.open(os.path.join(directory(), "m.pd"), text)
+    for needle, more, place in (("layers {", {}, (1, "layers")), ("batch, n], y", {}, (2, "batch")), ("x @ w", {}, (5, "x")), ("x @ w", {"inside": 4}, (6, "w")),
+                                ("k, k];", {}, (5, "k")), ("scale;", {}, (5, "scale")), ("linear(x", {}, (5, "linear")), ("h, y", {}, (11, "h")),
+                                ("linear(h)", {"inside": 7}, (10, "h")), ("i * par", {}, (11, "i")), ("train.steps", {"inside": 7}, (4, "steps")),
+                                ("batch=dp", {}, (2, "batch")), ("linear.k", {"inside": 2}, (5, "k")), ("layers; >", {}, (1, "layers")), ("h = linear(x", {}, (10, "h"))):
+        result = client.at("textDocument/definition", uri, text, needle, **more)
+        check(result and result["uri"] == uri and place_of(text, result["range"]) == place, "definition of `%s`: %s, not %s" % (
+            needle, result and place_of(text, result["range"]), place))
+    for needle in ("mse(", "parallel.tp", "// x"):
+        if needle in text:
+            check(client.at("textDocument/definition", uri, text, needle) is None, "definition of `%s`" % needle)
+    check(client.end() == 0, "exit status")
+
+
+def test_formatting():
+    client = Client()
+    ragged = "// ä\nconst   a=3 ;\n\n\n\nconst b = a ; // \U0001f600\n"
+    uri, _ = client.open(os.path.join(directory(), "m.pd"), ragged)
+    options = {"textDocument": {"uri": uri}, "options": {"tabSize": 8, "insertSpaces": False}}
+    edits = client.request("textDocument/formatting", options)
+    check(len(edits) == 1 and edits[0]["newText"] == harness.pdc("fmt", "-", source=ragged).out, edits)
+    check(edits[0]["range"] == {"start": {"line": 0, "character": 0}, "end": {"line": 6, "character": 0}}, edits)
+    client.change(uri, edits[0]["newText"])
+    check(client.request("textDocument/formatting", options) == [], "edits of a formatted document")
+    client.change(uri, "const a = ;")
+    client.fails(-32803, "textDocument/formatting", options)
+    client.fails(-32803, "textDocument/formatting", {"textDocument": {"uri": "file:///not/open.pd"}})
+    check(client.end() == 0, "exit status")
+
+
+def test_malformed_messages():
+    client = Client()
+    for body in (b"{", b"", b"[1,2", b"\xff\xfe", b"nonsense", b'{"jsonrpc":"2.0","id":1,"method":"x\xff"}'):
+        client.send(body)
+        answer = client.next()
+        check(answer["id"] is None and answer["error"]["code"] == -32700, "%r: %s" % (body, answer))
+    for message in ([], 3, "text", None, {"id": {}, "method": "initialize"}, {"jsonrpc": "2.0"}, {"id": 7}):
+        client.send(json.dumps(message).encode())
+        answer = client.next()
+        check(answer["error"]["code"] == -32600, "%r: %s" % (message, answer))
+    for params in (None, [], 3, {}, {"textDocument": 3}, {"textDocument": {"uri": 3}}, {"textDocument": {"uri": "file:///x.pd"}}):
+        client.fails(-32602, "textDocument/hover", params)
+        client.fails(-32602, "textDocument/definition", params)
+        client.fails(-32803, "textDocument/formatting", params)
+        for name in ("didOpen", "didChange", "didClose"):
+            client.notify("textDocument/" + name, params)
+    client.notify("$/cancelRequest", {"id": 1})
+    client.notify("unknown", {})
+    client.send({"jsonrpc": "2.0", "id": 99, "result": None})
+    # headers: other fields, other case, a missing or bad length, text between messages
+    body = b'{"jsonrpc":"2.0","id":"a","method":"nothing"}'
+    for header in (b"content-length: %d\r\nContent-Type: application/vscode-jsonrpc; charset=utf-8\r\n\r\n", b"X: y\nContent-Length:%d\n\n",
+                   b"\r\n\r\ngarbage\r\n\r\nContent-Length: %d\r\n\r\n", b"Content-Length: many\r\n\r\nContent-Length: %d\r\n\r\n",
+                   b"Content-Length: -5\r\n\r\nContent-Length: %d\r\n\r\n", b"x" * 10000 + b"\r\nContent-Length: %d\r\n\r\n"):
+        client.raw(header % len(body) + body)
+        answer = client.next()
+        check(answer["id"] == "a" and answer["error"]["code"] == -32601, "%r: %s" % (header[:60], answer))
+    # documents of any kind
+    uri, found = client.open("/x.pd", "\0" * 40)
+    check(found[0]["code"] == "E0120", found)
+    for text in ("", "\0", "(" * 5000, "a" * 100000, "model m(", "\n" * 1000 + "}", '"', "\r\n\r\nconst a = 1;\r\n"):
+        client.change(uri, text)
+        for position in ((0, 0), (0, 10 ** 6), (10 ** 6, 0), (2 ** 31 - 1, 2 ** 31 - 1)):
+            client.request("textDocument/hover", {"textDocument": {"uri": uri}, "position": {"line": position[0], "character": position[1]}})
+    client.request("textDocument/hover", {"textDocument": {"uri": uri}, "position": {"line": -1, "character": -1}})
+    client.notify("textDocument/didOpen", {"textDocument": {"uri": "untitled:1", "text": "const a = ;"}})
+    check(client.published("untitled:1")[0]["code"] == "E0111", "a document without a file")
+    check(client.end() == 0, "exit status")
+    # a message that ends in the middle
+    client = Client()
+    client.raw(b"Content-Length: 100\r\n\r\n{")
+    check(client.end(shutdown=False) == 1, "exit status after half a message")
+
+
+def test_every_prefix_of_a_program():
+    """As it is typed: nothing falls over, and the last state is right."""
+    client = Client()
+    text = harness.read_program("mlp")
+    uri, _ = client.open(os.path.join(directory(), "m.pd"), "")
+    for end in list(range(1, len(text), 7)) + [len(text)]:
+        found = client.change(uri, text[:end])
+        client.request("textDocument/hover", {"textDocument": {"uri": uri}, "position": {"line": text[:end].count("\n"), "character": 3}})
+    check(found == [], found)
+    check(client.end() == 0, "exit status")
+
+
+harness.main(__name__)
