@@ -15,15 +15,7 @@ static const char *quoted(Writer *w, const char *text) {
   return out.at;
 }
 
-static const char *ints(Writer *w, const int *at, int count) {
-  Text out = {.arena = w->input->arena};
-  text_put(&out, "{", 1);
-  for (int i = 0; i < count; i++) text_printf(&out, "%s%d", i ? ", " : "", at[i]);
-  if (!count) text_put(&out, "0", 1);
-  text_put(&out, "}", 1);
-  return out.at;
-}
-
+/* `{1, 2, 3}`; `{0}` for none, since C has no empty initialiser. */
 static const char *longs(Writer *w, const int64_t *at, int count) {
   Text out = {.arena = w->input->arena};
   text_put(&out, "{", 1);
@@ -33,13 +25,16 @@ static const char *longs(Writer *w, const int64_t *at, int count) {
   return out.at;
 }
 
+static const char *ints(Writer *w, const int *at, int count) {
+  int64_t *wide = ARENA_ARRAY(w->input->arena, int64_t, count + 1);
+  for (int i = 0; i < count; i++) wide[i] = at[i];
+  return longs(w, wide, count);
+}
+
 static const char *flags(Writer *w, const bool *at, int count) {
-  Text out = {.arena = w->input->arena};
-  text_put(&out, "{", 1);
-  for (int i = 0; i < count; i++) text_printf(&out, "%s%d", i ? ", " : "", at[i]);
-  if (!count) text_put(&out, "0", 1);
-  text_put(&out, "}", 1);
-  return out.at;
+  int64_t *wide = ARENA_ARRAY(w->input->arena, int64_t, count + 1);
+  for (int i = 0; i < count; i++) wide[i] = at[i];
+  return longs(w, wide, count);
 }
 
 static void write_segments(Writer *w, const pd_program *p) {

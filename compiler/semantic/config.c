@@ -23,7 +23,9 @@ typedef struct RateArgument {
 
 static void read_rate(Sem *sem, const KeyRow *row, const Expr *value) {
   Config *config = &sem->out->config;
-  static const char *const kinds[] = {"cosine", "linear", "wsd"};
+  static const char *const kinds[] = {"cosine", "linear", "wsd", "constant"};
+  static const RateKind rates[] = {RATE_COSINE, RATE_LINEAR, RATE_WSD, RATE_CONSTANT};
+  enum { KINDS = sizeof kinds / sizeof *kinds };
   sem->rate = value;
   if (value->kind != EXPR_CALL || is_const_function(value->name.text)) {
     SectionKey number = {.value = value};
@@ -35,23 +37,24 @@ static void read_rate(Sem *sem, const KeyRow *row, const Expr *value) {
     return;
   }
   int kind = -1;
-  for (int i = 0; i < 3; i++)
+  for (int i = 0; i < KINDS; i++)
     if (!strcmp(kinds[i], value->name.text)) kind = i;
   if (kind < 0) {
     Diag *diag = report(sem, "E0208", value->name.span, "unknown learning-rate schedule `%s`", value->name.text);
     Spelling spelling = spelling_of(value->name.text);
-    for (int i = 0; i < 3; i++) spelling_try(&spelling, kinds[i]);
+    for (int i = 0; i < KINDS; i++) spelling_try(&spelling, kinds[i]);
     spelling_help(&spelling, diag);
-    diag_note(diag, "a number, or cosine, linear or wsd (peak, floor, warmup=, end=)");
+    diag_note(diag, "a number, constant(peak, warmup=), or cosine, linear or wsd (peak, floor, warmup=, end=)");
     return;
   }
-  config->rate = kind == 0 ? RATE_COSINE : kind == 1 ? RATE_LINEAR : RATE_WSD;
+  config->rate = rates[kind];
+  bool constant = config->rate == RATE_CONSTANT;
   RateArgument arguments[] = {{"peak", &config->peak, false},
-                              {"floor", &config->floor, false},
+                              {constant ? "warmup" : "floor", constant ? &config->warmup : &config->floor, false},
                               {"warmup", &config->warmup, false},
                               {"end", &config->end, false},
                               {"decay_from", &config->decay_from, false}};
-  unsigned count = config->rate == RATE_WSD ? 5 : 4, next = 0;
+  unsigned count = constant ? 2 : config->rate == RATE_WSD ? 5 : 4, next = 0;
   for (uint32_t i = 0; i < value->arg_count; i++) {
     unsigned at = next;
     const char *name = value->arg_names ? value->arg_names[i].text : NULL;
@@ -60,7 +63,7 @@ static void read_rate(Sem *sem, const KeyRow *row, const Expr *value) {
     bool known = !name || (at < count && !strcmp(arguments[at < count ? at : 0].name, name));
     if (!known || at >= count || arguments[at].given) {
       report(sem, "E0215", name ? value->arg_names[i].span : value->args[i]->span,
-             "`%s` takes peak, floor, warmup=, end=%s, each once", value->name.text,
+             "`%s` takes peak, %s%s, each once", value->name.text, constant ? "warmup=" : "floor, warmup=, end=",
              config->rate == RATE_WSD ? ", decay_from=" : "");
       return;
     }
@@ -77,6 +80,7 @@ static void read_rate(Sem *sem, const KeyRow *row, const Expr *value) {
     report(sem, "E0215", value->span, "`%s` needs a peak", value->name.text);
     return;
   }
+  if (constant) config->floor = config->peak;
   if (!arguments[3].given) config->end = -1; /* the last step, known later */
   if (!arguments[4].given) config->decay_from = -1;
 }
@@ -218,7 +222,7 @@ static void finish_batch(Sem *sem) {
 static void finish_rate(Sem *sem) {
   Config *config = &sem->out->config;
   if (config->rate == RATE_CONSTANT) {
-    config->warmup = config->end = config->decay_from = 0;
+    config->end = config->decay_from = 0;
     return;
   }
   bool given = config->end >= 0;

@@ -111,6 +111,12 @@ def test_memory_is_refused_above_the_cluster():
     check("stage 0" in message, "the refusal does not name the stage: %s" % message)
 
 
+def test_constant_rate_has_a_warm_up():
+    source = harness.read_program("mlp").replace("lr=1e-2", "lr=constant(0.1, warmup=4)")
+    lines = [line for line in harness.emit("c", source, options=("-o", "-")).splitlines() if ".rate = " in line]
+    check(lines and ".rate = PD_RATE_CONSTANT" in lines[0] and ".warmup = 4," in lines[0], "the recipe: %s" % lines)
+
+
 def test_failing_c_compiler_leaves_nothing():
     place = directory()
     shutil.copy(example("mlp-fashion"), os.path.join(place, "m.pd"))
