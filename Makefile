@@ -32,7 +32,7 @@ HEADERS := $(wildcard runtime/*.h runtime/kernels/*.h)
 TEMPLATES := $(wildcard templates/*/*.pd)
 LIB_FILES = $(LIB)/libpdrt.a $(LIB)/cflags $(LIB)/libs $(HEADERS:runtime/%=$(LIB)/include/%) $(TEMPLATES:templates/%=$(LIB)/%)
 
-.PHONY: all setup test promote demo install clean
+.PHONY: all setup test promote fuzz demo install clean
 all: $(BUILD)/pdc $(LIB_FILES)
 
 $(BUILD)/pdc: $(COMPILER_OBJ) $(SHARED_OBJ)
@@ -95,6 +95,25 @@ test: setup
 promote: all
 	BUILD=$(BUILD) python3 tests/run/bad_test.py --promote
 	BUILD=$(BUILD) python3 tests/run/pages_test.py --promote
+# libFuzzer on every pass, in memory, with ASan and UBSan (clang and libclang-rt): `make fuzz FUZZ_TIME=900`
+FUZZ_TIME ?= 60
+FUZZ = $(BUILD)/fuzz
+SANITIZE = -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+FUZZ_SRC := $(filter-out compiler/driver/main.c,$(COMPILER_SRC)) $(patsubst %,runtime/%.c,layout walk schedule) tests/fuzz/fuzz_compile.c
+FUZZ_OBJ := $(FUZZ_SRC:%.c=$(FUZZ)/%.o) $(GENERATED:$(BUILD)/%.c=$(FUZZ)/%.o)
+$(FUZZ)/%.o: %.c | $(BUILD)/gen/syntax/grammar.h $(BUILD)/gen/syntax/lexer.h
+	@mkdir -p $(@D)
+	clang $(CSTD) -O1 -g $(WARN) $(SANITIZE) $(COMPILER_INC) -MMD -c -o $@ $<
+$(FUZZ)/gen/%.o: $(BUILD)/gen/%.c
+	@mkdir -p $(@D)
+	clang $(CSTD) -O1 -g -w $(SANITIZE) $(COMPILER_INC) -c -o $@ $<
+$(FUZZ)/fuzz_compile: $(FUZZ_OBJ)
+	clang -fsanitize=fuzzer,address,undefined -o $@ $^ $(PDC_LIBS)
+-include $(FUZZ_OBJ:.o=.d)
+fuzz: $(FUZZ)/fuzz_compile
+	@mkdir -p $(FUZZ)/corpus $(FUZZ)/found
+	$(FUZZ)/fuzz_compile -max_total_time=$(FUZZ_TIME) -max_len=4096 -timeout=20 -rss_limit_mb=3000 -dict=tests/fuzz/pd.dict \
+	  -artifact_prefix=$(FUZZ)/found/ -print_final_stats=1 $(FUZZ)/corpus tests/bad tests/programs tests/fuzz/seeds examples templates/std
 demo: setup
 	@$(MAKE) --no-print-directory -s all
 	@scripts/demo.sh $(BUILD)

@@ -22,6 +22,10 @@ typedef struct PlanInput {
 void plan_write(const PlanInput *input, Text *out, char *sha256);
 /* --emit=schedule: one CSV row per pipeline rank, PyTorch's action names. */
 void schedule_write_csv(const pd_pipeline *pipeline, Text *out);
+/* The computations alone. */
+void schedule_write_compute_csv(const pd_pipeline *pipeline, Text *out);
+/* With a WAIT_SEND_F or WAIT_SEND_B for every send and a WAIT_REDUCE_GRAD for every reduction. */
+void schedule_write_waits_csv(Arena *arena, const pd_pipeline *pipeline, Text *out);
 /* lower-case hex SHA-256 of bytes, 64 digits and a NUL */
 void sha256_hex(const void *bytes, size_t length, char out[65]);
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "artifact/artifact.h"
+#include "artifact/draw.h"
 #include "distribute/distribute.h"
 #include "driver/driver.h"
 #include "driver/passes.h"
@@ -68,6 +69,23 @@ static int deliver_program(Compilation *c, const Options *o, const char *name) {
   return toolchain_build(c->arena, o, name, &c->c, &c->plan, o->output ? o->output : name);
 }
 
+/* A picture of the plan that was just made. */
+static bool draw(Compilation *c, const Options *o, Text *out) {
+  Document document;
+  Measure measure = {0};
+  const char *why = document_read(c->arena, c->plan.at, c->plan.length, &document);
+  if (!why) {
+    document_measure(c->arena, &document, &measure);
+    why = measure.why;
+  }
+  if (why) fprintf(stderr, "pdc: the plan cannot be drawn: %s\n", why);
+  else if (o->emit == EMIT_SVG) draw_svg(c->arena, &document, &measure, out);
+  else if (o->emit == EMIT_HTML) draw_html(c->arena, &document, &measure, out);
+  else draw_trace(c->arena, &document, &measure, out);
+  document_free(&document);
+  return !why;
+}
+
 /* The product as one text, or what builds files. */
 static int deliver(Compilation *c, const Options *o, const char *name) {
   Text out = {.arena = c->arena};
@@ -80,6 +98,11 @@ static int deliver(Compilation *c, const Options *o, const char *name) {
   case EMIT_SCHEDULE: schedule_write_csv(c->pipeline, &out); break;
   case EMIT_MEMORY: stages_memory_text(c->program, c->pipeline, &out); break;
   case EMIT_PLAN: out = c->plan; break;
+  case EMIT_SVG:
+  case EMIT_HTML:
+  case EMIT_TRACE:
+    if (!draw(c, o, &out)) return EXIT_PROGRAM;
+    break;
   case EMIT_C: return deliver_c(c, o, name);
   case EMIT_PROGRAM: return deliver_program(c, o, name);
   case EMIT_CHECK:

@@ -10,7 +10,7 @@ enum { EXIT_OK = 0, EXIT_PROGRAM = 1, EXIT_USAGE = 2, EXIT_CC = 3, EXIT_INTERNAL
 
 typedef enum EmitKind {
   EMIT_PROGRAM, EMIT_CHECK, EMIT_C, EMIT_AST, EMIT_IR, EMIT_DOT, EMIT_SHARDING, EMIT_PLAN, EMIT_SCHEDULE, EMIT_MEMORY,
-  EMIT_DEPENDENCIES, EMIT_CONFIG
+  EMIT_DEPENDENCIES, EMIT_CONFIG, EMIT_SVG, EMIT_HTML, EMIT_TRACE
 } EmitKind;
 
 typedef struct WarningSwitch { /* -Wname, -Wno-name, in command-line order */
@@ -36,6 +36,8 @@ typedef struct Options {
 
 /* Parses the command line. Returns -1 to go on, or the exit status of a command that is done (--help, an error). */
 int options_parse(Arena *arena, int argc, char **argv, Options *options);
+/* What --help prints. */
+void options_help(void);
 
 /* The whole compile as a page of passes. Returns the exit status. */
 int compile(Arena *arena, const Options *options);

@@ -1,7 +1,8 @@
 /* The option table: the parser and --help come from it. */
 #include <string.h>
 
-#include "driver/driver.h"
+#include "driver/command_line.h"
+#include "driver/commands.h"
 
 typedef enum OptionId {
   OPTION_HELP, OPTION_VERSION, OPTION_EXPLAIN, OPTION_OUTPUT, OPTION_DEFINE, OPTION_IMPORT, OPTION_SOURCE, OPTION_CHECK, OPTION_EMIT,
@@ -10,22 +11,14 @@ typedef enum OptionId {
   OPTION_SAVE_TEMPS
 } OptionId;
 
-typedef enum OptionForm { FORM_FLAG, FORM_JOINED_OR_NEXT /* -ofile, -o file */, FORM_EQUALS /* --emit=x */, FORM_PREFIX /* -O3 */ } OptionForm;
-
-typedef struct OptionRow {
-  OptionId id;
-  const char *name;
-  OptionForm form;
-  const char *argument, *help;
-} OptionRow;
-
 static const OptionRow rows[] = {
     {OPTION_OUTPUT, "-o", FORM_JOINED_OR_NEXT, "FILE", "write the product to FILE (`-` is standard output)"},
     {OPTION_DEFINE, "-D", FORM_JOINED_OR_NEXT, "NAME=VALUE", "set a `config const` (layers=12) or a section's key (parallel.tp=4)"},
     {OPTION_IMPORT, "-I", FORM_JOINED_OR_NEXT, "DIR", "search DIR for imports"},
     {OPTION_SOURCE, "-S", FORM_FLAG, NULL, "write the C source and the plan, do not compile them"},
     {OPTION_CHECK, "-fsyntax-only", FORM_FLAG, NULL, "check the program, produce nothing (also: pdc check FILE)"},
-    {OPTION_EMIT, "--emit", FORM_EQUALS, "KIND", "print ast, ir, dot, sharding, memory, schedule, plan, deps or c instead of building"},
+    {OPTION_EMIT, "--emit", FORM_EQUALS, "KIND", "print ast, ir, dot, sharding, memory, schedule, plan, deps, c, svg, html or\n                         "
+     "trace instead of building"},
     {OPTION_MODEL, "--model", FORM_EQUALS, "NAME", "the model to compile when a file has several"},
     {OPTION_LIST_CONFIG, "--list-config", FORM_FLAG, NULL, "list what -D may set, with types and defaults"},
     {OPTION_TARGET, "--target", FORM_EQUALS, "TARGET", "host: C, MPI and a BLAS (the only target of this version)"},
@@ -79,28 +72,16 @@ static WarningName warning_name(const char *title) {
   return name;
 }
 
-static void help(void) {
+void options_help(void) {
   printf("usage: pdc [options] FILE.pd       build a training program (`-` reads standard input)\n"
-         "       pdc check [options] FILE.pd check only\n"
-         "       pdc fmt [-w | --check] FILE.pd …  print in canonical form, rewrite (-w), or list what differs (--check)\n"
-         "       pdc lsp [-I DIR]            language server on standard input and output\n\noptions:\n");
-  for (int i = 0; i < ROW_COUNT; i++) {
-    char left[64];
-    const char *between = rows[i].form == FORM_EQUALS ? "=" : rows[i].form == FORM_JOINED_OR_NEXT ? " " : "";
-    snprintf(left, sizeof left, "%s%s%s", rows[i].name, rows[i].argument ? between : "", rows[i].argument ? rows[i].argument : "");
-    printf("  %-22s %s\n", left, rows[i].help);
-  }
+         "       pdc check [options] FILE.pd check only\n");
+  commands_help();
+  printf("\noptions:\n");
+  command_line_help(rows, ROW_COUNT);
   printf("\nwarnings:\n");
   for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
     if (codes[i].code[0] == 'W') printf("  %-22s %s\n", codes[i].code, warning_name(codes[i].title).at);
   printf("\nexit status: 0 done; 1 the program has errors; 2 usage or input/output; 3 the C compiler failed; 70 internal error\n");
-}
-
-static int usage(const char *format, const char *argument) {
-  fprintf(stderr, "pdc: ");
-  fprintf(stderr, format, argument);
-  fprintf(stderr, "\n");
-  return EXIT_USAGE;
 }
 
 static int choose_emit(const char *value, EmitKind *emit) {
@@ -108,13 +89,14 @@ static int choose_emit(const char *value, EmitKind *emit) {
     const char *name;
     EmitKind kind;
   } kinds[] = {{"ast", EMIT_AST}, {"ir", EMIT_IR}, {"dot", EMIT_DOT}, {"sharding", EMIT_SHARDING}, {"memory", EMIT_MEMORY},
-               {"schedule", EMIT_SCHEDULE}, {"plan", EMIT_PLAN}, {"deps", EMIT_DEPENDENCIES}, {"c", EMIT_C}};
+               {"schedule", EMIT_SCHEDULE}, {"plan", EMIT_PLAN}, {"deps", EMIT_DEPENDENCIES}, {"c", EMIT_C},
+               {"svg", EMIT_SVG}, {"html", EMIT_HTML}, {"trace", EMIT_TRACE}};
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
     if (strcmp(kinds[i].name, value) == 0) {
       *emit = kinds[i].kind;
       return -1;
     }
-  return usage("--emit=%s: choose one of ast, ir, dot, sharding, memory, schedule, plan, deps, c", value);
+  return usage_error("--emit=%s: choose one of ast, ir, dot, sharding, memory, schedule, plan, deps, c, svg, html, trace", value);
 }
 
 /* -Wall, -Wno-all, -WNAME, -Wno-NAME, -Wno-error. */
@@ -129,20 +111,21 @@ static int choose_warning(Arena *arena, const char *value, Options *o) {
   for (size_t i = 0; i < sizeof codes / sizeof *codes && !code; i++)
     if (codes[i].code[0] == 'W' && (strcmp(codes[i].code, wanted) == 0 || strcmp(warning_name(codes[i].title).at, wanted) == 0))
       code = codes[i].code;
-  if (!code && strcmp(wanted, "all") != 0) return usage("-W%s: no such warning (pdc --help lists them)", value);
+  if (!code && strcmp(wanted, "all") != 0) return usage_error("-W%s: no such warning (pdc --help lists them)", value);
   vec_push(arena, &o->warnings, (WarningSwitch){code, on});
   return -1;
 }
 
-static int apply(Arena *arena, const OptionRow *row, const char *value, Options *o) {
-  switch (row->id) {
-  case OPTION_HELP: help(); return EXIT_OK;
+static int apply(Arena *arena, void *into, const OptionRow *row, const char *value) {
+  Options *o = into;
+  switch ((OptionId)row->id) {
+  case OPTION_HELP: options_help(); return EXIT_OK;
   case OPTION_VERSION: printf("%s\n", PDC_VERSION); return EXIT_OK;
   case OPTION_EXPLAIN: return explain(value);
   case OPTION_OUTPUT: o->output = value; break;
   case OPTION_DEFINE: {
     const char *equals = strchr(value, '=');
-    if (!equals || equals == value) return usage("-D %s: write -D NAME=VALUE", value);
+    if (!equals || equals == value) return usage_error("-D %s: write -D NAME=VALUE", value);
     vec_push(arena, &o->defines, (Define){arena_strndup(arena, value, (size_t)(equals - value)), equals + 1});
     break;
   }
@@ -153,11 +136,11 @@ static int apply(Arena *arena, const OptionRow *row, const char *value, Options 
   case OPTION_MODEL: o->model = value; break;
   case OPTION_LIST_CONFIG: o->emit = EMIT_CONFIG; break;
   case OPTION_TARGET:
-    if (strcmp(value, "cuda") == 0) return usage("--target=%s: this version builds for host only", value);
-    if (strcmp(value, "host") != 0) return usage("--target=%s: no such target; this version has: host", value);
+    if (strcmp(value, "cuda") == 0) return usage_error("--target=%s: this version builds for host only", value);
+    if (strcmp(value, "host") != 0) return usage_error("--target=%s: no such target; this version has: host", value);
     break;
   case OPTION_OPTIMIZE:
-    if (strlen(value) != 1 || value[0] < '0' || value[0] > '3') return usage("-O%s: write -O0, -O1, -O2 or -O3", value);
+    if (strlen(value) != 1 || value[0] < '0' || value[0] > '3') return usage_error("-O%s: write -O0, -O1, -O2 or -O3", value);
     o->optimize = arena_printf(arena, "-O%s", value);
     break;
   case OPTION_DEBUG: o->debug = true; break;
@@ -165,11 +148,11 @@ static int apply(Arena *arena, const OptionRow *row, const char *value, Options 
     if (strcmp(value, "text") == 0) o->diagnostics = DIAG_TEXT;
     else if (strcmp(value, "short") == 0) o->diagnostics = DIAG_SHORT;
     else if (strcmp(value, "json") == 0) o->diagnostics = DIAG_JSON;
-    else return usage("--diagnostics=%s: choose text, short or json", value);
+    else return usage_error("--diagnostics=%s: choose text, short or json", value);
     break;
   case OPTION_COLOR:
     if (strcmp(value, "auto") != 0 && strcmp(value, "always") != 0 && strcmp(value, "never") != 0)
-      return usage("--color=%s: choose auto, always or never", value);
+      return usage_error("--color=%s: choose auto, always or never", value);
     o->color = value;
     break;
   case OPTION_WERROR: o->warnings_are_errors = true; break;
@@ -185,20 +168,11 @@ static int apply(Arena *arena, const OptionRow *row, const char *value, Options 
   return -1;
 }
 
-static int unknown(const char *argument) {
-  const char *best = NULL;
-  unsigned least = 4;
-  for (int i = 0; i < ROW_COUNT; i++) {
-    size_t length = strcspn(argument, "=");
-    char name[64];
-    snprintf(name, sizeof name, "%.*s", (int)(length < 60 ? length : 60), argument);
-    unsigned distance = edit_distance(name, rows[i].name, 3);
-    if (distance < least) least = distance, best = rows[i].name;
-  }
-  fprintf(stderr, "pdc: unknown option `%s`", argument);
-  if (best) fprintf(stderr, "; did you mean `%s`?", best);
-  fprintf(stderr, " (pdc --help lists all)\n");
-  return EXIT_USAGE;
+static int take_input(void *into, const char *word) {
+  Options *o = into;
+  if (o->input) return usage_error("one program at a time: `%s` is a second input", word);
+  o->input = word;
+  return -1;
 }
 
 int options_parse(Arena *arena, int argc, char **argv, Options *o) {
@@ -208,33 +182,9 @@ int options_parse(Arena *arena, int argc, char **argv, Options *o) {
     o->emit = EMIT_CHECK;
     first = 2;
   }
-  for (int i = first; i < argc; i++) {
-    const char *argument = argv[i];
-    if (argument[0] != '-' || argument[1] == 0) {
-      if (o->input) return usage("one program at a time: `%s` is a second input", argument);
-      o->input = argument;
-      continue;
-    }
-    const OptionRow *row = NULL;
-    const char *value = NULL;
-    for (int k = 0; k < ROW_COUNT && !row; k++) {
-      size_t length = strlen(rows[k].name);
-      bool prefix = strncmp(argument, rows[k].name, length) == 0;
-      const char *rest = argument + (prefix ? length : 0);
-      if (!prefix) continue;
-      if (rows[k].form == FORM_FLAG && !*rest) row = &rows[k];
-      if (rows[k].form == FORM_PREFIX) row = &rows[k], value = rest;
-      if (rows[k].form == FORM_EQUALS && (*rest == '=' || !*rest)) row = &rows[k], value = *rest ? rest + 1 : NULL;
-      if (rows[k].form == FORM_JOINED_OR_NEXT) row = &rows[k], value = *rest ? rest : NULL;
-    }
-    if (!row) return unknown(argument);
-    if (row->form != FORM_FLAG && row->form != FORM_PREFIX && !value) {
-      if (i + 1 >= argc) return usage("option %s needs a value", row->name);
-      value = argv[++i];
-    }
-    int status = apply(arena, row, value, o);
-    if (status >= 0) return status;
-  }
+  CommandLine line = {"pdc", rows, ROW_COUNT, o, apply, take_input};
+  int status = command_line_walk(arena, &line, argc, argv, first);
+  if (status >= 0) return status;
   if (!o->input) {
     fprintf(stderr, "pdc: no input file; usage: pdc [options] FILE.pd (pdc --help lists the options)\n");
     return EXIT_USAGE;

@@ -93,7 +93,7 @@ bool passes_plan(Compilation *c) {
     cost_run(graph);
     c->memory = memory_plan(graph, config);
     c->program = describe_program(c->arena, graph, config, c->memory, PDC_VERSION);
-    c->pipeline = stages_plan(c->arena, graph, config, c->program, c->diagnostics, &c->unit_flops);
+    c->pipeline = stages_plan(c->arena, graph, &c->semantic.config, c->program, c->diagnostics, &c->unit_flops);
   }
   if (broken) diag_error(c->diagnostics, "E0900", NO_SPAN, "internal error: the program's graph is malformed: %s", broken);
   return diag_errors(c->diagnostics) == 0;

@@ -99,7 +99,7 @@ static void put_dim(const Compilation *c, Text *out, const Meaning *meaning) {
     if (!axis->name || !same_begin(axis->span, meaning->declared)) continue;
     text_printf(out, "\n- `%s` = %s%s%lld", axis->name, axis->derivation ? axis->derivation : "", axis->derivation ? " = " : "", (long long)axis->size);
     if (i == graph->batch)
-      text_printf(out, ", the batch: %lld replicas x %lld micro-batches of %lld", (long long)config->dp, (long long)config->microbatches,
+      text_printf(out, ", the batch: dp %lld x %lld micro-batches of %lld", (long long)config->dp, (long long)config->microbatches,
                   (long long)config->microbatch);
     else if (axis_is_split(graph, config, i))
       text_printf(out, ", divided over %s %lld: %lld on a rank", mesh_name(axis->mesh), (long long)config->tp, (long long)axis_local(graph, config, i));

@@ -1,24 +1,28 @@
-/* Adds messages and gradient reductions to a compute-only pipeline. The computations are played once with all costs 1;
- * every message becomes one event of that run, and each rank's list is the events it takes part in, in the one global
- * order. That order is a topological order of the graph in which a send and its receive are one node, so no list can
- * deadlock, even if every send waits for its receive.
+/* Adds messages and gradient reductions to a compute-only pipeline. The computations are played once; every message
+ * becomes one event of that run, and each rank's list is the events it takes part in, in the one global order: of
+ * computations by their end. That order is a topological order of the graph in which a send and its receive are one
+ * node, so no list can deadlock, even if every send waits for its receive.
  *
- * Where the event lies: not before the message exists; not after its receiver needs it or its sender starts the next
- * computation (which a waiting send would delay); and within that as late as the receiver's list lets it be without
- * moving past a computation, because a received tensor occupies memory. Messages of one time go in the order in which
+ * Where the event lies: not before the message exists; not after the time at which it must cross the link to be there
+ * when its receiver needs it, nor after its sender starts the next computation (which a waiting send would delay); and
+ * within that as late as the receiver's list lets it be without moving past a computation, because a received tensor
+ * occupies memory. So the lists take exactly as long as without messages. Messages of one time go in the order in which
  * they became available, then over alternate links (0-1, 2-3, …, then 1-2, 3-4, …), so that waiting sends do not form a
- * chain along the pipeline. */
+ * chain along the pipeline.
+ *
+ * Without a link every order of the computations is as good whatever they cost, and the run has all costs 1. */
 #include <stdlib.h>
 
 #include "pipeline/pipeline.h"
 
-enum { PHASE_MESSAGE, PHASE_REDUCE, PHASE_COMPUTE };
+enum { PHASE_COMPUTE, PHASE_MESSAGE, PHASE_REDUCE };
 
 typedef struct Event {
   double time, available;
   int phase;
   int link;         /* messages: order among equals */
   int rank, peer;   /* of a message: sender and receiver */
+  int64_t index;    /* of a computation: where it stands in its rank's list */
   pd_action action; /* of a message: the SEND */
 } Event;
 
@@ -26,6 +30,7 @@ typedef struct Inserter {
   Arena *arena;
   const pd_pipeline *pipeline;
   ScheduleTiming timing;
+  double hop;
   int64_t *first_of; /* per rank: where its actions begin in timing */
   double *start[2];  /* of F and of B or I, per (chunk, micro-batch) */
   Event *events;
@@ -54,6 +59,7 @@ static int compare(const void *left, const void *right) {
   if (a->available != b->available) return a->available < b->available ? -1 : 1;
   if (a->link != b->link) return a->link < b->link ? -1 : 1;
   if (a->rank != b->rank) return a->rank < b->rank ? -1 : 1;
+  if (a->index != b->index) return a->index < b->index ? -1 : 1;
   if (a->action.kind != b->action.kind) return a->action.kind < b->action.kind ? -1 : 1;
   if (a->action.chunk != b->action.chunk) return a->action.chunk < b->action.chunk ? -1 : 1;
   return (a->action.microbatch > b->action.microbatch) - (a->action.microbatch < b->action.microbatch);
@@ -79,7 +85,7 @@ static Event *add_message(Inserter *in, int rank, int64_t index, pd_action_kind 
   int64_t here = in->first_of[rank] + index;
   int peer = in->pipeline->rank_of[to_chunk];
   double available = in->timing.end[here];
-  double latest = in->start[kind == PD_SEND_B][slot(in, to_chunk, made.microbatch)];
+  double latest = in->start[kind == PD_SEND_B][slot(in, to_chunk, made.microbatch)] - in->hop;
   if (index + 1 < list->count && in->timing.start[here + 1] < latest) latest = in->timing.start[here + 1];
   double time = end_of_last_before(in, peer, latest);
   if (time > latest) time = latest;
@@ -131,7 +137,7 @@ static void collect(Inserter *in, const bool *gradient_into, bool reduce) {
       int chunk = action.chunk, before = pd_chunk_before(pipeline, chunk), after = pd_chunk_after(pipeline, chunk);
       double done = in->timing.end[here];
       in->events[in->count++] =
-          (Event){.time = in->timing.start[here], .phase = PHASE_COMPUTE, .rank = rank, .peer = rank, .action = action};
+          (Event){.time = done, .phase = PHASE_COMPUTE, .rank = rank, .peer = rank, .index = i, .action = action};
       if (action.kind == PD_F && after != PD_NO_CHUNK && pipeline->rank_of[after] != rank)
         add_message(in, rank, i, PD_SEND_F, after);
       if (is_backward(action.kind) && before != PD_NO_CHUNK && pipeline->rank_of[before] != rank &&
@@ -176,12 +182,29 @@ static const pd_action_list *deal(const Inserter *in) {
   return lists;
 }
 
-void schedule_insert_communication(Arena *arena, pd_pipeline *pipeline, const bool *gradient_into, bool reduce) {
-  Inserter in = {.arena = arena, .pipeline = pipeline};
-  double *ones = ARENA_ARRAY(arena, double, pipeline->chunk_count);
-  for (int chunk = 0; chunk < pipeline->chunk_count; chunk++) ones[chunk] = 1;
+/* Plays the computations, with the costs if they are given and a hop takes any time beside them. */
+static bool play(Inserter *in, const ScheduleCosts *costs) {
+  const pd_pipeline *pipeline = in->pipeline;
   const char *why;
-  if (!schedule_simulate(arena, pipeline, &(ScheduleCosts){ones, ones, ones, 0}, &in.timing, &why)) return;
+  if (costs && costs->link > 0) {
+    in->hop = costs->link;
+    if (!schedule_simulate(in->arena, pipeline, costs, &in->timing, &why)) return false;
+    if (costs->link > 1e-9 * in->timing.makespan) return true;
+  }
+  double *ones = ARENA_ARRAY(in->arena, double, pipeline->chunk_count);
+  for (int chunk = 0; chunk < pipeline->chunk_count; chunk++) ones[chunk] = 1;
+  in->hop = 0;
+  return schedule_simulate(in->arena, pipeline, &(ScheduleCosts){ones, ones, ones, 0}, &in->timing, &why);
+}
+
+void schedule_insert_communication(Arena *arena, pd_pipeline *pipeline, const bool *gradient_into, bool reduce) {
+  schedule_insert_timed_communication(arena, pipeline, NULL, gradient_into, reduce);
+}
+
+void schedule_insert_timed_communication(Arena *arena, pd_pipeline *pipeline, const ScheduleCosts *costs,
+                                         const bool *gradient_into, bool reduce) {
+  Inserter in = {.arena = arena, .pipeline = pipeline};
+  if (!play(&in, costs)) return;
   in.first_of = ARENA_ARRAY(arena, int64_t, pipeline->pp + 1);
   for (int k = 0; k < 2; k++)
     in.start[k] = ARENA_ARRAY(arena, double, (int64_t)pipeline->chunk_count * pipeline->microbatches);

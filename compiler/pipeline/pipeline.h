@@ -68,6 +68,10 @@ double schedule_bound(Arena *arena, const pd_pipeline *pipeline, const ScheduleC
  * gradient_into[c]: chunk c's input carries a gradient. Reductions also come without `reduce` if there are several copies,
  * and never without a flush, where they belong to the updates. */
 void schedule_insert_communication(Arena *arena, pd_pipeline *pipeline, const bool *gradient_into, bool reduce);
+/* The same such that at these costs the lists take exactly as long as without messages: a receive is posted so early that
+ * its message can cross the link. With a link of 0 it is the one above. */
+void schedule_insert_timed_communication(Arena *arena, pd_pipeline *pipeline, const ScheduleCosts *costs,
+                                         const bool *gradient_into, bool reduce);
 
 /* Independent re-check of a pipeline with communication: complete, ordered, matched, acyclic under three send semantics. */
 typedef struct Certificate {

@@ -9,7 +9,7 @@
 
 #include "pipeline/orders.h"
 
-enum { MOST_CHUNKS = 4, SEARCH_ACTIONS = 4000000, FINALISTS = 3, MOST_NAMES = 32 };
+enum { MOST_CHUNKS = 4, SEARCH_ACTIONS = 2500000, FINAL_ACTIONS = 1500000, FINALISTS = 3, MOST_NAMES = 32 };
 
 /* An order of the planner's own. */
 typedef enum Way { ALONG_TABLE, PLAYED_LOOP, PLAYED_V } Way;
@@ -213,12 +213,15 @@ static void try_kind(Planner *planner, const ScheduleKind *kind, int chunks) {
 }
 
 static void try_kinds(Planner *planner) {
-  /* first the kind that most often meets the bound: the others are then soon out */
-  const ScheduleKind *first = schedule_find("interleaved-zb");
-  for (int chunks = planner->most_chunks; chunks >= planner->least_chunks; chunks--) try_kind(planner, first, chunks);
+  /* first the kind that most often meets the bound: the others are then soon out. With one chunk it is ZB-H1. */
+  const ScheduleKind *first = schedule_find("interleaved-zb"), *single = schedule_find("zb-h1");
   for (int chunks = planner->most_chunks; chunks >= planner->least_chunks; chunks--)
-    for (const char *const *name = schedule_names(); *name; name++)
-      if (strcmp(*name, first->name) != 0) try_kind(planner, schedule_find(*name), chunks);
+    try_kind(planner, chunks == 1 ? single : first, chunks);
+  for (int chunks = planner->most_chunks; chunks >= planner->least_chunks; chunks--)
+    for (const char *const *name = schedule_names(); *name; name++) {
+      const ScheduleKind *kind = schedule_find(*name);
+      if (kind != first && (kind != single || chunks != 1)) try_kind(planner, kind, chunks);
+    }
 }
 
 /* ---- orders of its own ---- */
@@ -414,8 +417,11 @@ static void search(Planner *planner) {
       refine(planner, &planner->finalists[k]);
       break;
     }
+  planner->left = FINAL_ACTIONS;
   for (int k = 0; k < planner->finalist_count && can_improve(planner); k++) {
     Trial trial;
+    if (k > 0 && planner->left <= 0) break;
+    planner->left -= actions_of(planner, &planner->finalists[k], planner->input->microbatches);
     if (cook(planner, &planner->finalists[k], planner->input->microbatches, &trial))
       consider(planner, &trial, "auto", recipe_text(planner->arena, &planner->finalists[k]), NULL);
   }

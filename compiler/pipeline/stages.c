@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "pipeline/automatic.h"
+
 static int64_t (*costs_of_units(Arena *arena, const Graph *graph, const Config *config, const pd_program *program))[3] {
   int64_t units = pd_unit_count(program), next = 0;
   int64_t(*flops)[3] = arena_alloc(arena, sizeof *flops * (size_t)units);
@@ -17,12 +19,17 @@ static int64_t (*costs_of_units(Arena *arena, const Graph *graph, const Config *
   return flops;
 }
 
-static bool cut(Arena *arena, const Config *config, const pd_program *program, int64_t (*flops)[3], int chunks, int64_t *bounds,
-                Diagnostics *diagnostics) {
+bool stages_cut(Arena *arena, const pd_program *program, int64_t (*unit_flops)[3], int chunks, int64_t *bounds) {
   int64_t units = pd_unit_count(program);
   int64_t *costs = ARENA_ARRAY(arena, int64_t, units);
-  for (int64_t u = 0; u < units; u++) costs[u] = 1 + flops[u][0] + flops[u][1] + flops[u][2];
-  if (partition(arena, costs, units, chunks, bounds)) return true;
+  for (int64_t u = 0; u < units; u++) costs[u] = 1 + unit_flops[u][0] + unit_flops[u][1] + unit_flops[u][2];
+  return partition(arena, costs, units, chunks, bounds);
+}
+
+static bool cut(Arena *arena, const Config *config, const pd_program *program, int64_t (*flops)[3], int chunks, int64_t *bounds,
+                Diagnostics *diagnostics) {
+  if (stages_cut(arena, program, flops, chunks, bounds)) return true;
+  int64_t units = pd_unit_count(program);
   Diag *diag = diag_error(diagnostics, "E0510", config->chunks > 1 ? config->chunks_span : config->pp_span,
                           "%lld piece%s cannot fill %d pipeline chunks", (long long)units, units == 1 ? "" : "s", chunks);
   diag_note(diag, "the program has %lld piece%s that can be cut apart (statements of the model and iterations of its loops); pp = "
@@ -44,6 +51,16 @@ static bool *gradients_into(Arena *arena, const pd_program *program, const pd_pi
     for (int k = 0; k < count; k++) into[c] |= program->wires[wires[k]].needs_grad;
   }
   return into;
+}
+
+void stages_connect(Arena *arena, const Prices *prices, pd_pipeline *pipeline) {
+  const pd_program *program = prices->program;
+  int count = pipeline->chunk_count;
+  double *costs[3];
+  for (int k = 0; k < 3; k++) costs[k] = ARENA_ARRAY(arena, double, count);
+  price_chunks(prices, pipeline->first_unit, count, costs[0], costs[1], costs[2]);
+  ScheduleCosts all = {costs[0], costs[1], costs[2], price_hop(prices, pipeline->first_unit, count, pipeline->rank_of)};
+  schedule_insert_timed_communication(arena, pipeline, &all, gradients_into(arena, program, pipeline), program->dp > 1);
 }
 
 static bool fits(const Graph *graph, const Config *config, const pd_program *program, const pd_pipeline *pipeline,
@@ -72,9 +89,8 @@ static bool fits(const Graph *graph, const Config *config, const pd_program *pro
   return true;
 }
 
-pd_pipeline *stages_plan(Arena *arena, const Graph *graph, const Config *config, const pd_program *program,
-                         Diagnostics *diagnostics, int64_t (**unit_flops)[3]) {
-  *unit_flops = costs_of_units(arena, graph, config, program);
+/* The kind that `config` names, if the engine runs it and it exists for these sizes. */
+static const ScheduleKind *find_kind(Arena *arena, const Config *config, const ScheduleRequest *request, Diagnostics *diagnostics) {
   const ScheduleKind *kind = schedule_find(config->schedule);
   if (!kind) {
     Text known = {.arena = arena};
@@ -90,15 +106,45 @@ pd_pipeline *stages_plan(Arena *arena, const Graph *graph, const Config *config,
     diag_help(diag, "use `kind=%s`", kind->copies > 1 ? "dualpipe-v; chunks=2" : "1f1b");
     return NULL;
   }
-  ScheduleRequest request = {(int)config->pp, (int)config->chunks, config->microbatches};
-  const char *refusal = kind->refuse ? kind->refuse(arena, &request) : NULL;
-  if (refusal) {
-    diag_error(diagnostics, "E0512", config->kind_span, "%s", refusal);
-    return NULL;
+  const char *refusal = kind->refuse ? kind->refuse(arena, request) : NULL;
+  if (!refusal) return kind;
+  diag_error(diagnostics, "E0512", config->kind_span, "%s", refusal);
+  return NULL;
+}
+
+/* Computations only, for kind=auto. */
+static bool choose(Arena *arena, Config *config, pd_program *program, int64_t (*flops)[3], Diagnostics *diagnostics,
+                   pd_pipeline *pipeline) {
+  PlannerChoice choice;
+  if (!automatic_choose(arena, &(Prices){config, program, flops}, &choice)) {
+    /* with one chunk a rank it is either too few pieces or too little memory: both have a text of their own */
+    int64_t *bounds = ARENA_ARRAY(arena, int64_t, config->pp * config->chunks + 1);
+    if (!cut(arena, config, program, flops, (int)(config->pp * config->chunks), bounds, diagnostics)) return false;
+    Diag *diag = diag_error(diagnostics, "E0520", config->kind_span, "no schedule fits into the memory of a rank, which is %.0f bytes", config->memory);
+    for (int k = 0; k < choice.rejected_count; k++) diag_note(diag, "%s", choice.rejected[k]);
+    diag_help(diag, "use a larger pp or tp, a smaller microbatch (now %lld), or `recompute=full`", (long long)config->microbatch);
+    return false;
   }
-  int chunks = request.pp * request.chunks;
+  *pipeline = choice.pipeline;
+  config->schedule = choice.kind;
+  config->chunks = program->chunks = choice.chunks;
+  config->schedule_why = automatic_text(arena, &choice);
+  return true;
+}
+
+pd_pipeline *stages_plan(Arena *arena, const Graph *graph, Config *config, pd_program *program, Diagnostics *diagnostics,
+                         int64_t (**unit_flops)[3]) {
+  *unit_flops = costs_of_units(arena, graph, config, program);
   pd_pipeline *pipeline = ARENA_NEW(arena, pd_pipeline);
-  int *rank_of = ARENA_ARRAY(arena, int, chunks);
+  if (strcmp(config->schedule, "auto") == 0) {
+    if (!choose(arena, config, program, *unit_flops, diagnostics, pipeline)) return NULL;
+  } else {
+    ScheduleRequest request = {(int)config->pp, (int)config->chunks, config->microbatches};
+    const ScheduleKind *kind = find_kind(arena, config, &request, diagnostics);
+    if (!kind) return NULL;
+    *pipeline = schedule_make(arena, kind, &request);
+  }
+  int chunks = pipeline->chunk_count;
   int64_t *bounds = ARENA_ARRAY(arena, int64_t, chunks + 1);
   if (!cut(arena, config, program, *unit_flops, chunks, bounds, diagnostics)) return NULL;
   for (int c = 1; c < chunks; c++) {
@@ -108,17 +154,8 @@ pd_pipeline *stages_plan(Arena *arena, const Graph *graph, const Config *config,
                count, c - 1, c, PD_MAX_WIRES);
     return NULL;
   }
-  kind->place(&request, rank_of);
-  pd_action_list *ranks = ARENA_ARRAY(arena, pd_action_list, request.pp);
-  kind->generate(arena, &request, ranks);
-  *pipeline = (pd_pipeline){.pp = request.pp,
-                            .chunk_count = chunks,
-                            .microbatches = config->microbatches,
-                            .rank_of = rank_of,
-                            .first_unit = bounds,
-                            .ranks = ranks,
-                            .split = kind->split};
-  schedule_insert_communication(arena, pipeline, gradients_into(arena, program, pipeline), config->dp > 1);
+  pipeline->first_unit = bounds;
+  stages_connect(arena, &(Prices){config, program, *unit_flops}, pipeline);
   return fits(graph, config, program, pipeline, diagnostics) ? pipeline : NULL;
 }
 
@@ -146,6 +183,7 @@ void stages_say(const Graph *graph, const Config *config, const pd_program *prog
   fprintf(out, "model %s: %lld parameters, %lld units\n", graph->model, (long long)parameters, (long long)pd_unit_count(program));
   fprintf(out, "layout: pp %lld x dp %lld x tp %lld; %s, %lld micro-batches of %lld\n", (long long)config->pp, (long long)config->dp,
           (long long)config->tp, config->schedule, (long long)config->microbatches, (long long)config->microbatch);
+  if (config->schedule_why) fprintf(out, "kind=auto: %s\n", config->schedule_why);
   for (int c = 0; c < pipeline->chunk_count; c++) {
     fprintf(out, "chunk %d on stage %d:", c, pipeline->rank_of[c]);
     for (int64_t u = pipeline->first_unit[c]; u < pipeline->first_unit[c + 1];) {

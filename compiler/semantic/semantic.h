@@ -23,6 +23,7 @@ typedef struct Config {
   Span parallel_span, pp_span, dp_span, tp_span;
 
   const char *schedule; /* "gpipe", "1f1b", … as in the plan; default "1f1b" */
+  const char *schedule_why; /* kind=auto: what was chosen and why; NULL until then */
   int64_t microbatch, chunks;
   int64_t batch;        /* global batch: the size of the batch axis */
   int64_t microbatches; /* batch / (dp * microbatch) */

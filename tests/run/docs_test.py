@@ -292,7 +292,8 @@ def test_option_words_exist():
     """Every --option in the documents belongs to pdc, to a compiled program or to mpirun."""
     known = {"--bind-to", "--oversubscribe", "--allow-run-as-root", "--host", "--mca"}  # mpirun's
     known |= {"--check", "--name"}  # of `pdc fmt`; an example
-    for text in (pdc("--help").out, program()[1]):
+    commands = [pdc("help", command).out for command in ("schedule", "certify", "diff")]
+    for text in (pdc("--help").out, program()[1], *commands):
         known |= set(re.findall(r"^  (-[\w#-]+)", text, re.M))
     count = 0
     for path in DOCS:

@@ -317,7 +317,13 @@ static Written write_plan(Arena *arena, const char *kind_name, int pp, int dp, i
   cr_assert(partition(arena, costs, 5, count, first_unit));
   kind->place(&request, rank_of);
   kind->generate(arena, &request, ranks);
-  pd_pipeline pipeline = {pp, count, s->program.microbatches, rank_of, first_unit, ranks, kind->split};
+  pd_pipeline pipeline = {.pp = pp,
+                          .chunk_count = count,
+                          .microbatches = s->program.microbatches,
+                          .rank_of = rank_of,
+                          .first_unit = first_unit,
+                          .ranks = ranks,
+                          .split = kind->split};
   schedule_insert_communication(arena, &pipeline, gradients, dp > 1);
   PlanInput input = {.arena = arena,
                      .graph = &s->graph,

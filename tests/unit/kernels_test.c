@@ -1306,12 +1306,14 @@ Test(SUITE, gemm_of_far_rows, .init = start, .fini = let_go) {
   }
   PD_R b[64 * 40], c[2 * 40];
   for (int64_t i = 0; i < 64 * 40; i++) b[i] = (PD_R)(i % 7);
-  F(table)(0)->gemm(false, false, 2, 40, 64, 1, a, apart, b, 40, 0, c, 40);
-  for (int64_t i = 0; i < 2; i++) {
-    for (int64_t j = 0; j < 40; j++) {
-      double sum = 0;
-      for (int64_t p = 0; p < 64; p++) sum += (double)(p + i) * (double)b[p * 40 + j];
-      cr_assert((double)c[i * 40 + j] == sum, "%d,%d is %g, not %g", (int)i, (int)j, (double)c[i * 40 + j], sum);
+  for (int64_t depth = 16; depth <= 64; depth += 48) { /* a product that counts as tiny, and one that does not */
+    F(table)(0)->gemm(false, false, 2, 40, depth, 1, a, apart, b, 40, 0, c, 40);
+    for (int64_t i = 0; i < 2; i++) {
+      for (int64_t j = 0; j < 40; j++) {
+        double sum = 0;
+        for (int64_t p = 0; p < depth; p++) sum += (double)(p + i) * (double)b[p * 40 + j];
+        cr_assert((double)c[i * 40 + j] == sum, "%d,%d is %g, not %g", (int)i, (int)j, (double)c[i * 40 + j], sum);
+      }
     }
   }
   munmap(a, bytes);
