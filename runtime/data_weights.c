@@ -9,6 +9,7 @@
 #include "log.h"
 #include "safetensors.h"
 
+#include <sys/stat.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -277,6 +278,10 @@ void pd_weights_save(const pd_program *program, pd_engine *engine, const pd_worl
 
 void pd_weights_check_target(const pd_world *world, const char *path) {
   if (path == NULL || world->rank != 0) return;
+  struct stat status; /* the file is renamed into place: a device or a directory would be replaced or in the way */
+  if (stat(path, &status) == 0 && !S_ISREG(status.st_mode)) {
+    pd_fail(PD_EXIT_CHECKPOINT, "weights `%s`: it is there and is no regular file; choose another name", path);
+  }
   char *directory = strdup(path);
   if (directory == NULL) pd_fail(PD_EXIT_MEMORY, "not enough memory");
   char *slash = strrchr(directory, '/');

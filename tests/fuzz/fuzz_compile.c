@@ -44,7 +44,8 @@ static void check_reports(const Diagnostics *diagnostics) {
     if (!out) abort();
     diag_render(diagnostics, out, form, form == DIAG_TEXT);
     fclose(out);
-    promise(!strstr(text, "E0900"), "the compiler does not contradict itself");
+    /* quotes of a source are escaped in JSON, so no source can say this */
+    promise(form != DIAG_JSON || !strstr(text, "\"code\":\"E0900\""), "the compiler does not contradict itself");
     free(text);
   }
 }
