@@ -92,11 +92,8 @@ static bool fits(const Graph *graph, const Config *config, const pd_program *pro
 /* The kind that `config` names, if the engine runs it and it exists for these sizes. */
 static const ScheduleKind *find_kind(Arena *arena, const Config *config, const ScheduleRequest *request, Diagnostics *diagnostics) {
   const ScheduleKind *kind = schedule_find(config->schedule);
-  if (!kind) {
-    Text known = {.arena = arena};
-    for (const char *const *name = schedule_names(); *name; name++) text_printf(&known, "%s%s", known.length ? ", " : "", *name);
-    Diag *diag = diag_error(diagnostics, "E0511", config->kind_span, "this version does not generate the schedule `%s`", config->schedule);
-    diag_help(diag, "it has %s", known.at);
+  if (!kind) { /* the sections name only what there is */
+    diag_error(diagnostics, "E0900", config->kind_span, "internal error: no generator for the schedule `%s`", config->schedule);
     return NULL;
   }
   const char *not_run = schedule_not_run(kind);
