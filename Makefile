@@ -99,7 +99,7 @@ promote: all
 FUZZ_TIME ?= 60
 FUZZ = $(BUILD)/fuzz
 SANITIZE = -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
-FUZZ_SRC := $(filter-out compiler/driver/main.c,$(COMPILER_SRC)) $(patsubst %,runtime/%.c,layout walk schedule) tests/fuzz/fuzz_compile.c
+FUZZ_SRC := $(filter-out compiler/driver/main.c,$(COMPILER_SRC)) $(patsubst %,runtime/%.c,layout walk schedule) $(wildcard tests/fuzz/*.c)
 FUZZ_OBJ := $(FUZZ_SRC:%.c=$(FUZZ)/%.o) $(GENERATED:$(BUILD)/%.c=$(FUZZ)/%.o)
 $(FUZZ)/%.o: %.c | $(BUILD)/gen/syntax/grammar.h $(BUILD)/gen/syntax/lexer.h
 	@mkdir -p $(@D)

@@ -22,11 +22,11 @@ typedef struct shape {
 } shape;
 
 static const shape shapes[] = {
-    {false, false, 16, 16, 16},    {false, false, 64, 64, 64},     {false, false, 256, 256, 256},
-    {false, false, 512, 512, 512}, {false, false, 1024, 1024, 1024}, {false, true, 1, 768, 768},
-    {false, true, 256, 768, 768},  {false, true, 256, 3072, 768},  {false, true, 256, 768, 3072},
-    {false, true, 256, 50257, 768}, {false, true, 1024, 3072, 768}, {false, false, 1024, 768, 3072},
-    {false, false, 256, 768, 50257}, {true, false, 3072, 768, 256}, {true, false, 50257, 768, 256},
+    {false, false, 16, 16, 16},      {false, false, 64, 64, 64},       {false, false, 256, 256, 256},
+    {false, false, 512, 512, 512},   {false, false, 1024, 1024, 1024}, {false, true, 1, 768, 768},
+    {false, true, 256, 768, 768},    {false, true, 256, 3072, 768},    {false, true, 256, 768, 3072},
+    {false, true, 256, 50257, 768},  {false, true, 1024, 3072, 768},   {false, false, 1024, 768, 3072},
+    {false, false, 256, 768, 50257}, {true, false, 3072, 768, 256},    {true, false, 50257, 768, 256},
 };
 
 typedef void (*product)(const shape *s, const void *a, const void *b, void *c);
@@ -37,13 +37,13 @@ static void openblas_f32(const shape *s, const void *a, const void *b, void *c) 
 }
 
 static void onednn_f32(const shape *s, const void *a, const void *b, void *c) {
-  dnnl_sgemm(s->ta ? 'T' : 'N', s->tb ? 'T' : 'N', s->m, s->n, s->k, 1, a, s->ta ? s->m : s->k, b,
-             s->tb ? s->k : s->n, 0, c, s->n);
+  dnnl_sgemm(s->ta ? 'T' : 'N', s->tb ? 'T' : 'N', s->m, s->n, s->k, 1, a, s->ta ? s->m : s->k, b, s->tb ? s->k : s->n,
+             0, c, s->n);
 }
 
 static void host_f32(const shape *s, const void *a, const void *b, void *c) {
-  pd_kernels_select_f32("host")->gemm(s->ta, s->tb, s->m, s->n, s->k, 1, a, s->ta ? s->m : s->k, b,
-                                      s->tb ? s->k : s->n, 0, c, s->n);
+  pd_kernels_select_f32("host")->gemm(s->ta, s->tb, s->m, s->n, s->k, 1, a, s->ta ? s->m : s->k, b, s->tb ? s->k : s->n,
+                                      0, c, s->n);
 }
 
 static void openblas_f64(const shape *s, const void *a, const void *b, void *c) {
@@ -52,8 +52,8 @@ static void openblas_f64(const shape *s, const void *a, const void *b, void *c) 
 }
 
 static void host_f64(const shape *s, const void *a, const void *b, void *c) {
-  pd_kernels_select_f64("host")->gemm(s->ta, s->tb, s->m, s->n, s->k, 1, a, s->ta ? s->m : s->k, b,
-                                      s->tb ? s->k : s->n, 0, c, s->n);
+  pd_kernels_select_f64("host")->gemm(s->ta, s->tb, s->m, s->n, s->k, 1, a, s->ta ? s->m : s->k, b, s->tb ? s->k : s->n,
+                                      0, c, s->n);
 }
 
 static const struct {

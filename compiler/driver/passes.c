@@ -9,6 +9,7 @@
 #include "driver/driver.h"
 #include "emit/emit.h"
 #include "pipeline/cost.h"
+#include "pipeline/limits.h"
 #include "pipeline/stages.h"
 
 Compilation *compilation_new(Arena *arena) {
@@ -90,6 +91,7 @@ bool passes_plan(Compilation *c) {
   const char *broken = graph_verify(graph);
   if (!broken && check_limits(c) && distribute_run(graph, config, c->diagnostics) && autodiff_run(graph, config, c->diagnostics)) {
     broken = graph_verify(graph);
+    if (!limits_check(graph, config, c->diagnostics)) return false;
     cost_run(graph);
     c->memory = memory_plan(graph, config);
     c->program = describe_program(c->arena, graph, config, c->memory, PDC_VERSION);

@@ -2,7 +2,7 @@
  * whether a pipeline with its messages fits into the memory of a rank, to the byte. */
 #include "pipeline/automatic.h"
 
-enum { MOST_CHUNKS = 4 };
+enum { MOST_CHUNKS = 4, MOST_PAIRS = 1 << 21 /* of chunks and micro-batches */ };
 
 static bool costs_of_cut(void *context, int chunks, double *f, double *i, double *w) {
   const Prices *prices = context;
@@ -51,10 +51,12 @@ static bool fits(void *context, const pd_pipeline *bare, const char **why) {
 
 bool automatic_choose(Arena *arena, const Prices *prices, PlannerChoice *choice) {
   Prices asked = *prices;
+  int most = MOST_CHUNKS;
+  while (most > 1 && prices->config->microbatches * prices->program->pp * most > MOST_PAIRS) most--;
   PlannerInput input = {.pp = prices->program->pp,
                         .microbatches = prices->config->microbatches,
                         .chunks = prices->config->chunks > 1 ? (int)prices->config->chunks : 0,
-                        .most_chunks = MOST_CHUNKS,
+                        .most_chunks = most,
                         .barrier = true,
                         .cut = costs_of_cut,
                         .link = hop_of_cut(arena, prices),

@@ -461,9 +461,9 @@ static const char *rejection(const Planner *planner, const Note *note) {
   Arena *arena = planner->arena;
   double best = planner->any ? planner->best.score : 0;
   if (!isinf(note->score) && planner->any && !less(best, note->score))
-    return arena_printf(arena, "%s: %s takes as long", note->name, chunks_text(arena, note->chunks));
+    return arena_printf(arena, "%s: with %s it takes as long", note->name, chunks_text(arena, note->chunks));
   if (!isinf(note->score))
-    return arena_printf(arena, "%s: %s takes %.9g, which is %.9g longer", note->name, chunks_text(arena, note->chunks),
+    return arena_printf(arena, "%s: with %s it takes %.9g, %.9g more", note->name, chunks_text(arena, note->chunks),
                         note->score, note->score - best);
   if (note->misfit) return arena_printf(arena, "%s: %s", note->name, note->misfit);
   if (!isinf(note->at_least))

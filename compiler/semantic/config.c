@@ -210,8 +210,10 @@ static void finish_batch(Sem *sem) {
     return;
   }
   int64_t below = batch->size / step * step, per_rank = batch->size / config->dp, micro = config->microbatch;
+  if (step > INT64_MAX - below) return;
   if (batch->size % config->dp == 0) {
-    while (per_rank % micro) micro--;
+    for (unsigned tried = 0; per_rank % micro; micro--)
+      if (++tried > 1000000) micro = 2; /* 1 divides all */
     diag_help(diag, "the nearest batches that divide are %" PRId64 " and %" PRId64 "; or microbatch=%" PRId64, below,
               below + step, micro);
   } else {

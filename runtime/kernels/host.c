@@ -212,8 +212,8 @@ static void host_words(uint64_t key, uint64_t hi, uint64_t first, int64_t count,
 }
 
 /* The products of one thread. f32: oneDNN, whose kernels are made for the processor at run time, but for tiny products,
- * where a call of OpenBLAS costs less; that chooses among kernels it was built with, and takes ones several times slower
- * on a processor that it does not know. f64: OpenBLAS, oneDNN has none. */
+ * where a call of OpenBLAS costs less; that chooses among kernels it was built with, and takes ones several times
+ * slower on a processor that it does not know. f64: OpenBLAS, oneDNN has none. */
 static void host_blas_f32(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float *a, int64_t lda,
                           const float *b, int64_t ldb, float beta, float *c, int64_t ldc) {
   if ((double)m * (double)n * (double)k <= 4096 && host_max(host_max(lda, ldb), ldc) <= INT_MAX) {

@@ -4,8 +4,8 @@
 /* ---- products ---- */
 
 /* a product, or a piece of one, by the calling thread alone */
-static void F(host_part)(bool ta, bool tb, int64_t m, int64_t n, int64_t k, R alpha, const R *a, int64_t lda, const R *b,
-                         int64_t ldb, R beta, R *c, int64_t ldc) {
+static void F(host_part)(bool ta, bool tb, int64_t m, int64_t n, int64_t k, R alpha, const R *a, int64_t lda,
+                         const R *b, int64_t ldb, R beta, R *c, int64_t ldc) {
   if (m <= 0 || n <= 0) return;
   if (k <= 0) {
     for (int64_t i = 0; i < m; i++) {
@@ -19,8 +19,8 @@ static void F(host_part)(bool ta, bool tb, int64_t m, int64_t n, int64_t k, R al
   F(host_blas)(ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
 }
 
-static void F(host_gemm)(bool ta, bool tb, int64_t m, int64_t n, int64_t k, R alpha, const R *a, int64_t lda, const R *b,
-                         int64_t ldb, R beta, R *c, int64_t ldc) {
+static void F(host_gemm)(bool ta, bool tb, int64_t m, int64_t n, int64_t k, R alpha, const R *a, int64_t lda,
+                         const R *b, int64_t ldb, R beta, R *c, int64_t ldc) {
   const host_grid grid = host_cut(m, n, k);
   if (grid.rows * grid.cols == 1) {
     const int threads = host_single();
@@ -34,8 +34,8 @@ static void F(host_gemm)(bool ta, bool tb, int64_t m, int64_t n, int64_t k, R al
       omp_set_num_threads(1);
       const int64_t i = host_start(m, grid.rows, row), height = host_start(m, grid.rows, row + 1) - i;
       const int64_t j = host_start(n, grid.cols, col), width = host_start(n, grid.cols, col + 1) - j;
-      F(host_part)(ta, tb, height, width, k, alpha, a + (ta ? i : i * lda), lda, b + (tb ? j * ldb : j), ldb, beta,
-                   c + i * ldc + j, ldc);
+      const R *left = a + (ta ? i : i * lda), *right = b + (tb ? j * ldb : j);
+      F(host_part)(ta, tb, height, width, k, alpha, left, lda, right, ldb, beta, c + i * ldc + j, ldc);
     }
   }
 }
@@ -183,8 +183,8 @@ static void F(host_contract_part)(const F(host_plan) * plan, int64_t unit, int64
   }
 }
 
-static void F(host_contract_store)(const F(host_plan) * plan, int64_t unit, const double *sums, R scale, bool accumulate,
-                                   R *out) {
+static void F(host_contract_store)(const F(host_plan) * plan, int64_t unit, const double *sums, R scale,
+                                   bool accumulate, R *out) {
   const int64_t first = unit % plan->strips * PD_LANES, count = host_min(PD_LANES, plan->width - first);
   const int64_t stride = plan->lane.out[0];
   R *to = out + host_at(&plan->kept, unit / plan->strips).out + first * stride;
@@ -508,9 +508,9 @@ static void F(host_sdpa)(int64_t b, int64_t s, int64_t t, int64_t h, int64_t g, 
     const int64_t head = unit / blocks % h, batch = unit / blocks / h, group = head / (h / g);
     const int64_t first = (blocks - 1 - unit % blocks) * PD_QUERIES; /* the ones with most keys first */
     const int64_t count = host_min(PD_QUERIES, s - first), keys = host_seen(first + count - 1, s, t, causal);
-    R *scores = scratch + omp_get_thread_num() * each, *to = o + ((batch * s + first) * h + head) * d;
-    F(host_part)(false, true, count, keys, d, scale, q + ((batch * s + first) * h + head) * d, h * d,
-                 k + (batch * t * g + group) * d, g * d, 0, scores, keys);
+    const int64_t at = ((batch * s + first) * h + head) * d, at_keys = (batch * t * g + group) * d;
+    R *scores = scratch + omp_get_thread_num() * each, *to = o + at;
+    F(host_part)(false, true, count, keys, d, scale, q + at, h * d, k + at_keys, g * d, 0, scores, keys);
     double sums[PD_QUERIES];
     for (int64_t i = 0; i < count; i++) {
       R *row = scores + i * keys;
@@ -520,7 +520,7 @@ static void F(host_sdpa)(int64_t b, int64_t s, int64_t t, int64_t h, int64_t g, 
       for (int64_t j = seen; j < keys; j++) row[j] = 0;
       lse[(batch * h + head) * s + first + i] = (R)((double)max + log(sums[i])); /* no key: -inf */
     }
-    F(host_part)(false, false, count, d, keys, 1, scores, keys, v + (batch * t * g + group) * d, g * d, 0, to, h * d);
+    F(host_part)(false, false, count, d, keys, 1, scores, keys, v + at_keys, g * d, 0, to, h * d);
     for (int64_t i = 0; i < count; i++) {
       const R inverse = (R)(sums[i] > 0 ? 1 / sums[i] : sums[i]);
 #pragma omp simd
@@ -649,8 +649,8 @@ static void F(host_xent_sums)(int64_t rows, int64_t classes, int64_t first, cons
   }
 }
 
-static void F(host_xent_grad)(int64_t rows, int64_t classes, int64_t first, R factor, const R *x, const int32_t *targets,
-                              const R *row_max, const R *sums, R *dx) {
+static void F(host_xent_grad)(int64_t rows, int64_t classes, int64_t first, R factor, const R *x,
+                              const int32_t *targets, const R *row_max, const R *sums, R *dx) {
 #pragma omp parallel for if (rows * classes > PD_GRAIN) schedule(static)
   for (int64_t r = 0; r < rows; r++) {
     const R *from = x + r * classes, max = row_max[r], inverse = 1 / sums[r];

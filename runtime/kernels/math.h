@@ -81,8 +81,8 @@ static inline float pd_log_f32(float x) {
   p = PD_FMA_F32(e, -2.12194440e-4f, p);
   p = PD_FMA_F32(z, -0.5f, p);
   const float value = PD_FMA_F32(e, 0.693359375f, f + p);
-  const float infinite = x > 0 ? x : -INFINITY;                      /* log(inf) and log(0) */
-  const float special = x < 0 || x != x ? (float)NAN : infinite;     /* log(-1) and log(NaN) */
+  const float infinite = x > 0 ? x : -INFINITY;                  /* log(inf) and log(0) */
+  const float special = x < 0 || x != x ? (float)NAN : infinite; /* log(-1) and log(NaN) */
   return x > 0 && x <= 3.40282347e+38f ? value : special;
 }
 

@@ -362,6 +362,6 @@ for name, (rules, source, parameters) in SPLIT.items():
     text = DIMS + "shard < batch=dp; %s; >\n" % rules + source
     for layout, defines in LAYOUTS.items():
         kernels = ("host", "ref") if layout == "tp=2" else ("host",)
-        add("%s on %s" % (name, layout), gradients_agree, text, parameters, defines, kernels, 10)
+        add("%s on %s" % (name, layout), gradients_agree, text, parameters, defines, kernels, 20 if layout == "one rank" else 4)
 
 harness.main(__name__)

@@ -35,6 +35,8 @@ def layouts():
         (2, 1, 1, 1, "interleaved", 2), (2, 1, 1, 3, "interleaved", 3), (2, 2, 2, 2, "interleaved", 2),
         (2, 1, 1, 1, "zb-h1", 1), (4, 1, 1, 3, "zb-h1", 1), (2, 2, 1, 2, "zb-h1", 1), (2, 1, 2, 3, "zb-h1", 1),
         (2, 1, 1, 1, "zb-v", 2), (4, 1, 1, 1, "zb-h2", 1),
+        (2, 1, 1, 1, "v-half", 2), (2, 1, 1, 1, "v-min", 2), (2, 1, 1, 1, "1f1b-v", 2), (2, 1, 1, 1, "hanayo", 2),
+        (2, 1, 1, 1, "dualpipe-v", 2), (2, 2, 1, 2, "auto", 1), (4, 1, 1, 1, "auto", 1),
     ]
 
 
@@ -63,12 +65,12 @@ def weights_of(model):
     return weights
 
 
-def program_of(model, layout):
+def program_of(model, layout, more=None):
     pp, dp, tp, microbatch, kind, chunks = layout
     program, sizes = MODELS[model]
     return harness.build(read_program(program), {
         **sizes, "parallel.pp": pp, "parallel.dp": dp, "parallel.tp": tp, "schedule.kind": kind, "schedule.chunks": chunks,
-        "schedule.microbatch": microbatch})
+        "schedule.microbatch": microbatch, **(more or {})})
 
 
 def run_of(model, layout):
@@ -95,7 +97,31 @@ def parity(model, layout):
         tensors_equal(weights, same[3], "weights after five steps, against pp=1")
 
 
+def recomputed(model, layout):
+    """Computing activations once more changes no bit."""
+    plain = run_of(model, layout)
+    weights = once(("weights", model), lambda: weights_of(model))
+    done = train(program_of(model, layout, {"schedule.recompute": "full"}), "--steps=%d" % STEPS, data=data_of(model), init=weights)
+    check(done.losses == plain[0] and done.norms == plain[1], "losses %s, without recomputation %s" % (done.losses, plain[0]))
+    tensors_equal(done.weights, plain[3], "weights after five steps, against those without recomputation")
+
+
+def threaded(model):
+    """Neither does another number of threads."""
+    weights = once(("weights", model), lambda: weights_of(model))
+    layout = (1, 1, 1, 3, "gpipe", 1)
+    wanted = run_of(model, layout)
+    for threads in (2, 3):
+        done = train(program_of(model, layout), "--steps=%d" % STEPS, "--threads=%d" % threads, data=data_of(model), init=weights,
+                     environment={"OMP_NUM_THREADS": "4"})
+        check(done.losses == wanted[0], "losses with %d threads %s, with one %s" % (threads, done.losses, wanted[0]))
+        tensors_equal(done.weights, wanted[3], "weights after five steps with %d threads" % threads)
+
+
 for model in MODELS:
+    for layout in ((1, 1, 1, 3, "gpipe", 1), (2, 1, 1, 3, "1f1b", 1), (2, 2, 1, 2, "zb-h1", 1), (2, 1, 1, 1, "interleaved", 2)):
+        add("%s recomputed %s" % (model, name_of(layout)), recomputed, model, layout)
+    add("%s threads" % model, threaded, model)
     for layout in layouts():
         add("%s %s" % (model, name_of(layout)), parity, model, layout)
 

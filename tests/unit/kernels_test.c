@@ -1,6 +1,6 @@
-/* The kernels: host in f32 and f64, and ref in f32, against ref in f64 on random shapes; ref in f64 against numbers worked
- * out by hand and, for the gradients, against central differences; and what kernels.h promises beyond values: the same
- * bits for every number of threads, losses of a split class axis, draws that do not depend on the split.
+/* The kernels: host in f32 and f64, and ref in f32, against ref in f64 on random shapes; ref in f64 against numbers
+ * worked out by hand and, for the gradients, against central differences; and what kernels.h promises beyond values:
+ * the same bits for every number of threads, losses of a split class axis, draws that do not depend on the split.
  *
  * The file includes itself twice for the parts that exist per real type (PD_R): F(name) adds the suffix.
  */
@@ -77,7 +77,8 @@ static void some_matrix(int round, int64_t *rows, int64_t *cols) {
   if (round == 1) *rows = 2;
 }
 
-/* Row-major strides for the axes of `in` in a random order; the axes not in it get 0. Returns the number of elements. */
+/* Row-major strides for the axes of `in` in a random order; the axes not in it get 0. Returns the number of elements.
+ */
 static int64_t some_layout(const pd_view *view, const bool *in, int64_t *stride) {
   int order[PD_MAX_RANK];
   int64_t count = 1;
@@ -108,7 +109,8 @@ static const char *shape_text(const pd_view *v) {
 }
 
 /* sums and products like a network's, of every class of axis */
-static void some_contraction(int round, pd_view *v, bool plain, int64_t *count_out, int64_t *count_a, int64_t *count_b) {
+static void some_contraction(int round, pd_view *v, bool plain, int64_t *count_out, int64_t *count_a,
+                             int64_t *count_b) {
   bool out[PD_MAX_RANK], a[PD_MAX_RANK], b[PD_MAX_RANK];
   *v = (pd_view){.rank = (int)pick(0, 5)};
   const int64_t top = v->rank <= 2 ? 300 : v->rank == 3 ? 40 : 9;
@@ -360,8 +362,9 @@ Test(kernels, attention_gradients, .init = start, .fini = let_go) {
       for (int causal = 0; causal < 2; causal++) {
         const int64_t *n = shapes[i], nq = n[0] * n[1] * n[3] * n[5], nk = n[0] * n[2] * n[4] * n[5];
         if (set == 1 && n[1] > 10) continue;
-        const attention_case c = {pd_kernels_select_f64(set == 0 ? "host" : "ref"), n[0], n[1], n[2], n[3], n[4], n[5],
-                                  causal, hold(sizeof(double) * (size_t)(n[0] * n[1] * n[3]))};
+        const attention_case c = {
+            pd_kernels_select_f64(set == 0 ? "host" : "ref"),   n[0], n[1], n[2], n[3], n[4], n[5], causal,
+            hold(sizeof(double) * (size_t)(n[0] * n[1] * n[3]))};
         const double *x = draw_f64(nq + 2 * nk, -1.5, 1.5), *up = draw_f64(nq, -1, 1);
         double *o = draw_f64(nq, 0, 0), *dx = draw_f64(nq + 2 * nk, 7, 8);
         attention_forward(x, o, &c);
@@ -484,13 +487,15 @@ Test(math, special_values) {
   }
   cr_expect(pd_exp_f32(-inf) == 0 && pd_exp_f32(-200) == 0 && pd_exp_f32(0) == 1 && isinf(pd_exp_f32(89)));
   cr_expect(isinf(pd_exp_f32(inf)) && pd_exp_f32(-1e38f) == 0 && isfinite(pd_exp_f32(88.72f)));
-  cr_expect(isinf(pd_log_f32(0)) && pd_log_f32(0) < 0 && pd_log_f32(inf) == inf && isnan(pd_log_f32(-1)) && pd_log_f32(1) == 0);
+  cr_expect(isinf(pd_log_f32(0)) && pd_log_f32(0) < 0 && pd_log_f32(inf) == inf && isnan(pd_log_f32(-1)) &&
+            pd_log_f32(1) == 0);
   cr_expect(pd_tanh_f32(inf) == 1 && pd_tanh_f32(-inf) == -1 && pd_tanh_f32(1e-30f) == 1e-30f);
   cr_expect(pd_sigmoid_f32(-inf) == 0 && pd_sigmoid_f32(inf) == 1 && pd_sigmoid_f32(0) == 0.5f);
   cr_expect(pd_relu_f32(-1) == 0 && pd_relu_f32(2) == 2 && pd_relu_grad_f32(0, 5) == 0 && pd_relu_grad_f32(1, 5) == 5);
   cr_expect(pd_gelu_tanh_f32(-1e30f) == 0 && pd_gelu_erf_f32(-1e30f) == 0 && pd_silu_f32(-1e30f) == 0);
   cr_expect(pd_gelu_tanh_f32(1e30f) == 1e30f && pd_gelu_erf_f32(1e30f) == 1e30f && pd_silu_f32(1e30f) == 1e30f);
-  cr_expect(pd_gelu_tanh_grad_f32(1e30f, 3) == 3 && pd_gelu_erf_grad_f32(1e30f, 3) == 3 && pd_silu_grad_f32(1e30f, 3) == 3);
+  cr_expect(pd_gelu_tanh_grad_f32(1e30f, 3) == 3 && pd_gelu_erf_grad_f32(1e30f, 3) == 3 &&
+            pd_silu_grad_f32(1e30f, 3) == 3);
 }
 
 Test(math, f64_known) { /* from Python and tables */
@@ -560,14 +565,14 @@ static void F(expect)(const char *what, int64_t n, const PD_R *got, const double
   F(expect_near)(what, n, got, want, tol, 0);
 }
 
-static const F(pd_kernels) *F(table)(int which) { /* 0: host, 1: ref */
+static const F(pd_kernels) * F(table)(int which) { /* 0: host, 1: ref */
   return F(pd_kernels_select)(which == 0 ? "host" : "ref");
 }
 
 #undef EACH_SET
 /* ref in f64 is what the others are measured against */
 #define EACH_SET(k)                                                                                                    \
-  const F(pd_kernels) *k;                                                                                              \
+  const F(pd_kernels) * k;                                                                                             \
   for (int which = 0; which < (sizeof(PD_R) == 4 ? 2 : 1) && (k = F(table)(which)) != NULL; which++)
 
 Test(SUITE, gemm, .init = start, .fini = let_go) {
@@ -582,7 +587,8 @@ Test(SUITE, gemm, .init = start, .fini = let_go) {
       if (which == 1 && round == 0) m = 60;
       if ((double)m * (double)n * (double)p > 6e7) continue;
       const bool ta = coin(), tb = coin();
-      const int64_t lda = (ta ? m : p) + (coin() ? 0 : 3), ldb = (tb ? p : n) + (coin() ? 0 : 5), ldc = n + (coin() ? 0 : 2);
+      const int64_t lda = (ta ? m : p) + (coin() ? 0 : 3), ldb = (tb ? p : n) + (coin() ? 0 : 5),
+                    ldc = n + (coin() ? 0 : 2);
       const int64_t size_a = lda * (ta ? p : m), size_b = ldb * (tb ? n : p), size_c = ldc * m;
       const double alpha = coin() ? 1 : 0.5, beta = coin() ? 0 : coin() ? 1 : -0.25;
       const double *a = F(draw)(size_a, -1, 1), *b = F(draw)(size_b, -1, 1);
@@ -634,16 +640,16 @@ Test(SUITE, contract_and_copy, .init = start, .fini = let_go) {
 Test(SUITE, contract_large, .init = start, .fini = let_go) {
   const F(pd_kernels) *k = F(table)(0);
   const pd_view views[] = {
-      {3, {300, 200, 150}, {200, 1, 0}, {150, 0, 1}, {0, 1, 200}},             /* product */
-      {3, {300, 200, 150}, {1, 300, 0}, {1, 0, 300}, {0, 150, 1}},             /* transposed result and left */
+      {3, {300, 200, 150}, {200, 1, 0}, {150, 0, 1}, {0, 1, 200}}, /* product */
+      {3, {300, 200, 150}, {1, 300, 0}, {1, 0, 300}, {0, 150, 1}}, /* transposed result and left */
       {4, {3, 65, 70, 33}, {65 * 70, 70, 1, 0}, {65 * 33, 33, 0, 1}, {70 * 33, 0, 33, 1}}, /* a batch of them */
       {4, {5, 33, 40, 64}, {0, 40, 1, 0}, {33 * 64, 64, 0, 1}, {40 * 64, 0, 64, 1}},       /* two summed axes */
       {4, {4, 50, 3, 20}, {50 * 3 * 20, 3 * 20, 20, 1}, {50 * 60, 20, 50 * 20, 1}, {0}},   /* no b: permuted */
-      {2, {500, 300}, {0, 1}, {300, 1}, {300, 1}},                             /* columns */
-      {2, {500, 300}, {1, 0}, {300, 1}, {300, 1}},                             /* rows */
-      {1, {200001}, {0}, {1}, {1}},                                            /* to one number */
-      {2, {5, 40001}, {1, 0}, {1, 5}, {40001, 1}},                             /* few long ones, mixed strides */
-      {2, {300, 200}, {200, 1}, {1, 0}, {0, 1}},                               /* outer product */
+      {2, {500, 300}, {0, 1}, {300, 1}, {300, 1}},                                         /* columns */
+      {2, {500, 300}, {1, 0}, {300, 1}, {300, 1}},                                         /* rows */
+      {1, {200001}, {0}, {1}, {1}},                                                        /* to one number */
+      {2, {5, 40001}, {1, 0}, {1, 5}, {40001, 1}}, /* few long ones, mixed strides */
+      {2, {300, 200}, {200, 1}, {1, 0}, {0, 1}},   /* outer product */
   };
   for (size_t i = 0; i < sizeof views / sizeof *views; i++) {
     const double *a = F(draw)(210000, -1, 1), *b = F(draw)(210000, -1, 1);
@@ -665,11 +671,11 @@ Test(SUITE, contract_large, .init = start, .fini = let_go) {
 Test(SUITE, copy_large, .init = start, .fini = let_go) {
   const F(pd_kernels) *k = F(table)(0);
   const pd_view views[] = {
-      {2, {301, 257}, {1, 301}, {257, 1}, {0}},                                /* transposed */
+      {2, {301, 257}, {1, 301}, {257, 1}, {0}},                                              /* transposed */
       {4, {3, 41, 5, 33}, {41 * 5 * 33, 33, 41 * 33, 1}, {41 * 5 * 33, 5 * 33, 33, 1}, {0}}, /* heads out */
-      {2, {300, 200}, {250, 1}, {200, 1}, {0}},                                /* into a part of wider rows */
-      {2, {300, 200}, {200, 1}, {0, 1}, {0}},                                  /* one row to all */
-      {2, {300, 200}, {200, 1}, {1, 0}, {0}},                                  /* one column to all */
+      {2, {300, 200}, {250, 1}, {200, 1}, {0}}, /* into a part of wider rows */
+      {2, {300, 200}, {200, 1}, {0, 1}, {0}},   /* one row to all */
+      {2, {300, 200}, {200, 1}, {1, 0}, {0}},   /* one column to all */
       {1, {70001}, {1}, {1}, {0}},
       {1, {20001}, {3}, {2}, {0}},
       {2, {100, 401}, {0, 1}, {401, 1}, {0}}, /* summed */
@@ -804,7 +810,8 @@ Test(SUITE, attention, .init = start, .fini = let_go) {
       const bool causal = coin();
       if (which == 1 && s * t > 5000) continue;
       const int64_t nq = b * s * h * d, nk = b * t * g * d, nl = b * h * s;
-      const double *q = F(draw)(nq, -2, 2), *key = F(draw)(nk, -2, 2), *v = F(draw)(nk, -2, 2), *up = F(draw)(nq, -1, 1);
+      const double *q = F(draw)(nq, -2, 2), *key = F(draw)(nk, -2, 2), *v = F(draw)(nk, -2, 2),
+                   *up = F(draw)(nq, -1, 1);
       PD_R *rq = F(copy_of)(nq, q), *rk = F(copy_of)(nk, key), *rv = F(copy_of)(nk, v), *rup = F(copy_of)(nq, up);
       PD_R *o = F(copy_of)(nq, NULL), *lse = F(copy_of)(nl, NULL);
       double *want = F(draw)(nq, 0, 0), *want_lse = F(draw)(nl, 0, 0);
@@ -818,7 +825,8 @@ Test(SUITE, attention, .init = start, .fini = let_go) {
       PD_R *dq = F(copy_of)(nq, NULL), *dk = F(copy_of)(nk, NULL), *dv = F(copy_of)(nk, NULL);
       double *want_dq = F(draw)(nq, 0, 0), *want_dk = F(draw)(nk, 0, 0), *want_dv = F(draw)(nk, 0, 0);
       k->sdpa_grad(b, s, t, h, g, d, causal, rq, rk, rv, o, lse, rup, dq, dk, dv);
-      ref->sdpa_grad(b, s, t, h, g, d, causal, q, key, v, F(wide)(nq, o), F(wide)(nl, lse), up, want_dq, want_dk, want_dv);
+      ref->sdpa_grad(b, s, t, h, g, d, causal, q, key, v, F(wide)(nq, o), F(wide)(nl, lse), up, want_dq, want_dk,
+                     want_dv);
       F(expect_near)(what, nq, dq, want_dq, UNIT * 200, 1);
       F(expect_near)(what, nk, dk, want_dk, UNIT * 200, 1);
       F(expect_near)(what, nk, dv, want_dv, UNIT * 200, 1);
@@ -830,7 +838,8 @@ Test(SUITE, attention, .init = start, .fini = let_go) {
 Test(SUITE, rope, .init = start, .fini = let_go) {
   EACH_SET(k) {
     for (int round = 0; round < 30; round++) {
-      const int64_t b = pick(0, 3), s = round == 0 ? 300 : pick(1, 20), h = pick(1, 4), d = round == 1 ? 7 : 2 * pick(1, 33);
+      const int64_t b = pick(0, 3), s = round == 0 ? 300 : pick(1, 20), h = pick(1, 4),
+                    d = round == 1 ? 7 : 2 * pick(1, 33);
       const int64_t n = b * s * h * d;
       const double *x = F(draw)(n, -1, 1);
       double *want = F(draw)(n, 0, 0);
@@ -860,7 +869,8 @@ Test(SUITE, cross_entropy, .init = start, .fini = let_go) {
       }
       PD_R *in = F(copy_of)(rows * classes, x), *row_max = F(copy_of)(rows, NULL), *sums = F(copy_of)(2 * rows, NULL);
       PD_R *dx = F(copy_of)(rows * classes, NULL);
-      double *want_max = F(draw)(rows, 0, 0), *want_sums = F(draw)(2 * rows, 0, 0), *want_dx = F(draw)(rows * classes, 0, 0);
+      double *want_max = F(draw)(rows, 0, 0), *want_sums = F(draw)(2 * rows, 0, 0),
+             *want_dx = F(draw)(rows * classes, 0, 0);
       k->xent_max(rows, classes, in, row_max);
       ref->xent_max(rows, classes, x, want_max);
       F(expect)("xent_max", rows, row_max, want_max, 0);
@@ -880,7 +890,8 @@ Test(SUITE, cross_entropy, .init = start, .fini = let_go) {
         }
       }
       const int64_t right = ref->accuracy(rows, classes, F(wide)(rows * classes, in), targets);
-      cr_assert(k->accuracy(rows, classes, in, targets) == right, "%s: accuracy of %d x %d", k->set, (int)rows, (int)classes);
+      cr_assert(k->accuracy(rows, classes, in, targets) == right, "%s: accuracy of %d x %d", k->set, (int)rows,
+                (int)classes);
       if (round == 0) cr_assert(right > 10 && right < 140, "the case has %d right ones", (int)right);
       let_go();
     }
@@ -916,7 +927,8 @@ Test(SUITE, optimizers, .init = start, .fini = let_go) {
 Test(SUITE, decay, .init = start, .fini = let_go) {
   EACH_SET(k) {
     const double *w = F(draw)(1000, -1, 1), *zero = F(draw)(1000, 0, 0);
-    PD_R *rw = F(copy_of)(1000, w), *rg = F(copy_of)(1000, zero), *m = F(copy_of)(1000, zero), *v = F(copy_of)(1000, zero);
+    PD_R *rw = F(copy_of)(1000, w), *rg = F(copy_of)(1000, zero), *m = F(copy_of)(1000, zero),
+         *v = F(copy_of)(1000, zero);
     k->adamw(1000, rw, rg, m, v, 1, 0.1, 0.9, 0.999, 1e-8, 0.1, 0.1, 0.001);
     for (int i = 0; i < 1000; i++) {
       cr_assert(fabs((double)rw[i] - 0.99 * w[i]) <= 2 * UNIT * fabs(w[i]), "%.9g from %.9g", (double)rw[i], w[i]);
@@ -929,14 +941,16 @@ Test(SUITE, decay, .init = start, .fini = let_go) {
     for (int i = 0; i < 1000; i++) m[i] = v[i] = (PD_R)1e-3;
     for (int step = 0; step < 20000; step++) k->adamw(10, still, rg, m, v, 1, 1e-3, 0.9, 0.99, 1e-8, 0, 1, 1);
     for (int i = 0; i < 10; i++) {
-      cr_assert((double)m[i] >= 0 && (double)m[i] < 1e-37 && (double)v[i] >= 0 && (double)v[i] < 1e-37 && isfinite(still[i]));
+      cr_assert((double)m[i] >= 0 && (double)m[i] < 1e-37 && (double)v[i] >= 0 && (double)v[i] < 1e-37 &&
+                isfinite(still[i]));
     }
     /* large gradients, a tiny eps and vanishing second moments stay finite and move by about lr */
     for (int i = 0; i < 3; i++) {
       still[i] = 0, m[i] = 0, v[i] = 0, rg[i] = (PD_R)(i == 0 ? 1e-18 : i == 1 ? 1e18 : 1e-3);
     }
     k->adamw(3, still, rg, m, v, 1, 1e-3, 0.9, 0.999, 1e-30, 0, 0.1, 0.001);
-    for (int i = 0; i < 3; i++) cr_assert_float_eq((double)still[i], -1e-3, 1e-5, "element %d moves by %g", i, (double)still[i]);
+    for (int i = 0; i < 3; i++)
+      cr_assert_float_eq((double)still[i], -1e-3, 1e-5, "element %d moves by %g", i, (double)still[i]);
   }
 }
 
@@ -952,7 +966,8 @@ Test(SUITE, draws, .init = start, .fini = let_go) {
       k->init_normal(key, n, at, 0.02, normal);
       k->init_uniform(key, n, at, -0.5, 1.5, uniform);
       for (int64_t i = 0; i < n; i++) { /* straight from the streams, at global numbers */
-        const int64_t x = i / at->size[2] / at->size[1] + at->first[0], y = i / at->size[2] % at->size[1] + at->first[1];
+        const int64_t x = i / at->size[2] / at->size[1] + at->first[0],
+                      y = i / at->size[2] % at->size[1] + at->first[1];
         const uint64_t global = (uint64_t)((x * at->global[1] + y) * at->global[2] + i % at->size[2] + at->first[2]);
         want_normal[i] = (double)(PD_R)(0.02 * pd_normal_at(77, 88, global));
         want_uniform[i] = -0.5 + 2 * (double)pd_uniform_at(77, 88, global);
@@ -972,7 +987,8 @@ Test(SUITE, draws, .init = start, .fini = let_go) {
       const pd_local whole = {1, {width}, {0}, {width}}, *part = coin() ? &whole : NULL;
       k->dropout(key, 3, 1000, samples, width, part, p, F(copy_of)(samples * width, x), y);
       ref->dropout(key, 3, 1000, samples, width, part, p, x, want);
-      for (int64_t i = 0; i < samples * width; i++) cr_assert((want[i] == 0) == ((double)y[i] == 0), "the masks differ");
+      for (int64_t i = 0; i < samples * width; i++)
+        cr_assert((want[i] == 0) == ((double)y[i] == 0), "the masks differ");
       F(expect)("dropout", samples * width, y, want, UNIT * 2);
       let_go();
     }
@@ -1022,12 +1038,14 @@ Test(SUITE, dropout_does_not_depend_on_the_split, .init = start, .fini = let_go)
     cr_assert(kept > 2445 && kept < 2685, "%d of 3420 kept, not about 2565", kept); /* 5 sigma */
     for (int64_t sample = 0; sample < samples; sample += 2) { /* two samples and a part of rows and columns at a time */
       for (int cut = 0; cut < 4; cut++) {
-        const pd_local at = {2, {cut / 2 == 0 ? 10 : 9, cut % 2 == 0 ? 17 : 13}, {cut / 2 * 10, cut % 2 * 17}, {rows, cols}};
+        const pd_local at = {
+            2, {cut / 2 == 0 ? 10 : 9, cut % 2 == 0 ? 17 : 13}, {cut / 2 * 10, cut % 2 * 17}, {rows, cols}};
         const int64_t n = at.size[0] * at.size[1];
         k->dropout((pd_key){5, 6}, 12, 100 + sample, 2, n, &at, 0.25, x, part);
         for (int64_t i = 0; i < 2 * n; i++) {
           const int64_t row = at.first[0] + i % n / at.size[1], col = at.first[1] + i % at.size[1];
-          cr_assert(part[i] == whole[((sample + i / n) * rows + row) * cols + col], "sample %d cut %d", (int)sample, cut);
+          cr_assert(part[i] == whole[((sample + i / n) * rows + row) * cols + col], "sample %d cut %d", (int)sample,
+                    cut);
         }
       }
     }
@@ -1189,7 +1207,8 @@ static void F(run_case)(int which, F(outputs) * out) {
     PD_R *o = F(output)(out, 2 * s * h * d, NULL), *lse = F(output)(out, 2 * h * s, NULL);
     k->sdpa(2, s, s, h, g, d, true, x, y, y + 20000, o, lse);
     PD_R *dq = F(output)(out, 2 * s * h * d, NULL), *dk = F(output)(out, 2 * s * g * d, NULL);
-    k->sdpa_grad(2, s, s, h, g, d, true, x, y, y + 20000, o, lse, x + 50000, dq, dk, F(output)(out, 2 * s * g * d, NULL));
+    k->sdpa_grad(2, s, s, h, g, d, true, x, y, y + 20000, o, lse, x + 50000, dq, dk,
+                 F(output)(out, 2 * s * g * d, NULL));
   }
   if (which == 9) k->rope(2, 200, 4, 64, 1e4, 1, x, F(output)(out, 2 * 200 * 4 * 64, NULL));
   if (which == 10) {
@@ -1220,9 +1239,9 @@ static void F(run_case)(int which, F(outputs) * out) {
     k->copy(&turned, x, true, F(output)(out, n, b));
   }
   if (which >= 14) { /* products of all sorts: narrow, large, all transpositions */
-    static const int64_t shapes[][3] = {{1, 300, 500},  {300, 1, 500},   {257, 129, 65}, {300, 200, 400}, {64, 64, 1000},
-                                        {100, 100, 3},  {31, 1000, 150}, {1000, 33, 50}, {200, 200, 200}, {16, 16, 4000},
-                                        {384, 384, 384}, {7, 9, 11}};
+    static const int64_t shapes[][3] = {{1, 300, 500},   {300, 1, 500},  {257, 129, 65},  {300, 200, 400},
+                                        {64, 64, 1000},  {100, 100, 3},  {31, 1000, 150}, {1000, 33, 50},
+                                        {200, 200, 200}, {16, 16, 4000}, {384, 384, 384}, {7, 9, 11}};
     const int64_t *shape = shapes[(which - 14) * 2], *next = shape + 3;
     for (int t = 0; t < 4; t++) {
       const int64_t *s = t % 2 == 0 ? shape : next;
@@ -1243,11 +1262,13 @@ Test(SUITE, bits_do_not_depend_on_threads, .init = start, .fini = let_go) {
       pd_kernels_threads(threads);
       F(run_case)(which, &more);
       cr_assert(omp_get_max_threads() == threads, "case %d leaves %d threads", which, omp_get_max_threads());
-      cr_assert(memcmp(one.sums, more.sums, sizeof one.sums) == 0, "case %d with %d threads: a sum differs", which, threads);
+      cr_assert(memcmp(one.sums, more.sums, sizeof one.sums) == 0, "case %d with %d threads: a sum differs", which,
+                threads);
       cr_assert(one.count == more.count && (one.count > 0 || one.sums[0] != 0));
       for (int i = 0; i < one.count; i++) {
         const size_t bytes = (size_t)one.size[i] * sizeof(PD_R);
-        cr_assert(memcmp(one.at[i], more.at[i], bytes) == 0, "case %d with %d threads: output %d differs", which, threads, i);
+        cr_assert(memcmp(one.at[i], more.at[i], bytes) == 0, "case %d with %d threads: output %d differs", which,
+                  threads, i);
       }
     }
     let_go();

@@ -1,5 +1,6 @@
 /* Counter-based random numbers: the generator against its published vectors, the streams against what a uniform and a
- * normal distribution must satisfy, the permutation against being one. All draws are fixed, so nothing here is flaky. */
+ * normal distribution must satisfy, the permutation against being one. All draws are fixed, so nothing here is flaky.
+ */
 #include "random.h"
 
 #include <criterion/criterion.h>
@@ -97,7 +98,8 @@ Test(random, normal_is_normal) {
   cr_expect(fabs(product / (n / 2)) < 5 / sqrt(n / 2), "pairs correlate by %g", product / (n / 2));
   for (int k = 1; k < 5; k++) {
     const double expected = n * erfc(k / sqrt(2.0));
-    cr_expect(fabs(beyond[k] - expected) < 5 * sqrt(expected) + 1, "%d beyond %d sigma, not %g", beyond[k], k, expected);
+    cr_expect(fabs(beyond[k] - expected) < 5 * sqrt(expected) + 1, "%d beyond %d sigma, not %g", beyond[k], k,
+              expected);
   }
 }
 
