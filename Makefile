@@ -113,7 +113,7 @@ $(FUZZ)/fuzz_compile: $(FUZZ_OBJ)
 fuzz: $(FUZZ)/fuzz_compile
 	@mkdir -p $(FUZZ)/corpus $(FUZZ)/found
 	$(FUZZ)/fuzz_compile -max_total_time=$(FUZZ_TIME) -max_len=4096 -timeout=20 -rss_limit_mb=3000 -dict=tests/fuzz/pd.dict \
-	  -artifact_prefix=$(FUZZ)/found/ -print_final_stats=1 $(FUZZ)/corpus tests/bad tests/programs tests/fuzz/seeds examples templates/std
+	  -artifact_prefix=$(FUZZ)/found/ -print_final_stats=1 $(FUZZ)/corpus tests/bad tests/programs examples templates/std
 demo: setup
 	@$(MAKE) --no-print-directory -s all
 	@scripts/demo.sh $(BUILD)

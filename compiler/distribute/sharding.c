@@ -11,7 +11,8 @@ typedef struct Table {
   VEC(const char *) cells; /* COLUMNS a row */
 } Table;
 
-static void add_row(Table *table, const char *name, const char *shape, const char *split, const char *local, const char *bytes) {
+static void add_row(Table *table, const char *name, const char *shape, const char *split, const char *local,
+                    const char *bytes) {
   const char *const row[COLUMNS] = {name, shape, split, local, bytes};
   for (unsigned i = 0; i < COLUMNS; i++) vec_push(table->arena, &table->cells, row[i]);
 }
@@ -24,7 +25,8 @@ static const char *split_text(Arena *arena, const Graph *graph, const Config *co
     const Axis *axis = &graph->axes.at[axes[k]];
     int64_t degree = axis->mesh == MESH_DP ? config->dp : axis->mesh == MESH_TP ? config->tp : 1;
     if (degree < 2) continue;
-    text_printf(&text, "%s%s/%s %lld", text.length ? ", " : "", axis->name ? axis->name : "axis", mesh_name(axis->mesh), (long long)degree);
+    text_printf(&text, "%s%s/%s %lld", text.length ? ", " : "", axis->name ? axis->name : "axis", mesh_name(axis->mesh),
+                (long long)degree);
   }
   return text.length ? text.at : "-";
 }
@@ -32,12 +34,14 @@ static const char *split_text(Arena *arena, const Graph *graph, const Config *co
 static const char *local_text(Arena *arena, const Graph *graph, const Config *config, unsigned rank, const Id *axes) {
   Text text = {.arena = arena};
   text_put(&text, "[", 1);
-  for (unsigned k = 0; k < rank; k++) text_printf(&text, "%s%lld", k ? ", " : "", (long long)axis_local(graph, config, axes[k]));
+  for (unsigned k = 0; k < rank; k++)
+    text_printf(&text, "%s%lld", k ? ", " : "", (long long)axis_local(graph, config, axes[k]));
   text_put(&text, "]", 1);
   return text.at;
 }
 
-static void add_tensor(Table *table, const Graph *graph, const Config *config, const char *name, unsigned rank, const Id *axes, int64_t item) {
+static void add_tensor(Table *table, const Graph *graph, const Config *config, const char *name, unsigned rank,
+                       const Id *axes, int64_t item) {
   Arena *arena = table->arena;
   int64_t bytes = axes_local_elements(graph, config, rank, axes) * item;
   add_row(table, name, axes_text(graph, rank, axes, true), split_text(arena, graph, config, rank, axes),
@@ -52,8 +56,10 @@ static void put_table(Text *out, const Table *table) {
   }
   for (uint32_t i = 0; i < table->cells.count; i++) {
     unsigned column = i % COLUMNS;
-    if (column + 1 == COLUMNS) text_printf(out, "%*s\n", (int)width[column], table->cells.at[i]);
-    else text_printf(out, "%-*s  ", (int)width[column], table->cells.at[i]);
+    if (column + 1 == COLUMNS)
+      text_printf(out, "%*s\n", (int)width[column], table->cells.at[i]);
+    else
+      text_printf(out, "%-*s  ", (int)width[column], table->cells.at[i]);
   }
 }
 
@@ -61,8 +67,8 @@ void sharding_text(const Graph *graph, const Config *config, Text *out) {
   Table table = {.arena = out->arena};
   int64_t real = config->compute == PRECISION_F64 ? 8 : 4;
   text_printf(out, "%lld ranks: pp %lld x dp %lld x tp %lld; micro-batches of %lld; reals of %lld bytes\n\n",
-              (long long)(config->pp * config->dp * config->tp), (long long)config->pp, (long long)config->dp, (long long)config->tp,
-              (long long)config->microbatch, (long long)real);
+              (long long)(config->pp * config->dp * config->tp), (long long)config->pp, (long long)config->dp,
+              (long long)config->tp, (long long)config->microbatch, (long long)real);
   add_row(&table, "parameter", "axes", "divided", "on a rank", "bytes");
   for (uint32_t i = 0; i < graph->params.count; i++) {
     const Param *param = &graph->params.at[i];

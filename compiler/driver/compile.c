@@ -31,7 +31,8 @@ static bool run(Compilation *c, const Options *o) {
   c->input.import_dirs = import_dirs(c->arena, o, &c->input.import_dir_count);
   for (uint32_t i = 0; i < o->warnings.count; i++)
     diag_enable_warning(c->diagnostics, o->warnings.at[i].code, o->warnings.at[i].on);
-  if (!passes_parse(c, strcmp(o->input, "-") == 0 ? "<stdin>" : o->input, text, length) || o->emit == EMIT_AST) return true;
+  if (!passes_parse(c, strcmp(o->input, "-") == 0 ? "<stdin>" : o->input, text, length) || o->emit == EMIT_AST)
+    return true;
   if (o->emit == EMIT_CONFIG) {
     Text out = {.arena = c->arena};
     semantic_list_config(&c->input, &out);
@@ -55,15 +56,18 @@ static int deliver_c(Compilation *c, const Options *o, const char *name) {
   const char *path = o->output ? o->output : arena_printf(c->arena, "%s.c", name);
   if (!write_text(c->arena, path, &c->c)) return EXIT_USAGE;
   struct stat status;
-  if (strcmp(path, "-") == 0 || (stat(path, &status) == 0 && !S_ISREG(status.st_mode))) return EXIT_OK; /* beside a device is no place */
+  if (strcmp(path, "-") == 0 || (stat(path, &status) == 0 && !S_ISREG(status.st_mode)))
+    return EXIT_OK; /* beside a device is no place */
   const char *slash = strrchr(path, '/');
   const char *directory = slash ? arena_strndup(c->arena, path, (size_t)(slash + 1 - path)) : "";
-  return write_text(c->arena, arena_printf(c->arena, "%s%s.plan.json", directory, name), &c->plan) ? EXIT_OK : EXIT_USAGE;
+  return write_text(c->arena, arena_printf(c->arena, "%s%s.plan.json", directory, name), &c->plan) ? EXIT_OK
+                                                                                                   : EXIT_USAGE;
 }
 
 static int deliver_program(Compilation *c, const Options *o, const char *name) {
   if (o->output && strcmp(o->output, "-") == 0) {
-    fprintf(stderr, "pdc: a program cannot be written to standard output; choose a file with -o, or -S for the source\n");
+    fprintf(stderr,
+            "pdc: a program cannot be written to standard output; choose a file with -o, or -S for the source\n");
     return EXIT_USAGE;
   }
   return toolchain_build(c->arena, o, name, &c->c, &c->plan, o->output ? o->output : name);
@@ -78,10 +82,14 @@ static bool draw(Compilation *c, const Options *o, Text *out) {
     document_measure(c->arena, &document, &measure);
     why = measure.why;
   }
-  if (why) fprintf(stderr, "pdc: the plan cannot be drawn: %s\n", why);
-  else if (o->emit == EMIT_SVG) draw_svg(c->arena, &document, &measure, out);
-  else if (o->emit == EMIT_HTML) draw_html(c->arena, &document, &measure, out);
-  else draw_trace(c->arena, &document, &measure, out);
+  if (why)
+    fprintf(stderr, "pdc: the plan cannot be drawn: %s\n", why);
+  else if (o->emit == EMIT_SVG)
+    draw_svg(c->arena, &document, &measure, out);
+  else if (o->emit == EMIT_HTML)
+    draw_html(c->arena, &document, &measure, out);
+  else
+    draw_trace(c->arena, &document, &measure, out);
   document_free(&document);
   return !why;
 }
@@ -90,23 +98,42 @@ static bool draw(Compilation *c, const Options *o, Text *out) {
 static int deliver(Compilation *c, const Options *o, const char *name) {
   Text out = {.arena = c->arena};
   switch (o->emit) {
-  case EMIT_AST: syntax_print(&out, c->diagnostics, c->module); break;
-  case EMIT_DEPENDENCIES: dependencies_text(c, o, o->output ? o->output : name, &out); break;
-  case EMIT_IR: graph_print(c->semantic.graph, &out); break;
-  case EMIT_DOT: graph_dot(c->semantic.graph, &out); break;
-  case EMIT_SHARDING: sharding_text(c->semantic.graph, &c->semantic.config, &out); break;
-  case EMIT_SCHEDULE: schedule_write_csv(c->pipeline, &out); break;
-  case EMIT_MEMORY: stages_memory_text(c->program, c->pipeline, &out); break;
-  case EMIT_PLAN: out = c->plan; break;
+  case EMIT_AST:
+    syntax_print(&out, c->diagnostics, c->module);
+    break;
+  case EMIT_DEPENDENCIES:
+    dependencies_text(c, o, o->output ? o->output : name, &out);
+    break;
+  case EMIT_IR:
+    graph_print(c->semantic.graph, &out);
+    break;
+  case EMIT_DOT:
+    graph_dot(c->semantic.graph, &out);
+    break;
+  case EMIT_SHARDING:
+    sharding_text(c->semantic.graph, &c->semantic.config, &out);
+    break;
+  case EMIT_SCHEDULE:
+    schedule_write_csv(c->pipeline, &out);
+    break;
+  case EMIT_MEMORY:
+    stages_memory_text(c->program, c->pipeline, &out);
+    break;
+  case EMIT_PLAN:
+    out = c->plan;
+    break;
   case EMIT_SVG:
   case EMIT_HTML:
   case EMIT_TRACE:
     if (!draw(c, o, &out)) return EXIT_PROGRAM;
     break;
-  case EMIT_C: return deliver_c(c, o, name);
-  case EMIT_PROGRAM: return deliver_program(c, o, name);
+  case EMIT_C:
+    return deliver_c(c, o, name);
+  case EMIT_PROGRAM:
+    return deliver_program(c, o, name);
   case EMIT_CHECK:
-  case EMIT_CONFIG: return EXIT_OK;
+  case EMIT_CONFIG:
+    return EXIT_OK;
   }
   const char *path = o->emit == EMIT_DEPENDENCIES && o->dependency_file ? o->dependency_file
                      : o->emit != EMIT_DEPENDENCIES && o->output        ? o->output

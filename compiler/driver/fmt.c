@@ -1,5 +1,5 @@
-/* `pdc fmt`: files in canonical form. All files are read and formatted before anything is written: one syntax error, and
- * no file changes. */
+/* `pdc fmt`: files in canonical form. All files are read and formatted before anything is written: one syntax error,
+ * and no file changes. */
 #include <errno.h>
 #include <string.h>
 
@@ -14,7 +14,8 @@ typedef struct Job {
 
 static bool format(Arena *arena, Diagnostics *diagnostics, Intern *names, Job *job) {
   unsigned errors = diag_errors(diagnostics);
-  uint32_t file = diag_add_source(diagnostics, strcmp(job->path, "-") == 0 ? "<stdin>" : job->path, job->text, job->length);
+  uint32_t file =
+      diag_add_source(diagnostics, strcmp(job->path, "-") == 0 ? "<stdin>" : job->path, job->text, job->length);
   Module *module = syntax_parse(arena, names, diagnostics, file);
   if (diag_errors(diagnostics) > errors) return false;
   job->formatted.arena = arena;
@@ -33,10 +34,14 @@ int fmt_command(Arena *arena, int argc, char **argv) {
   VEC(Job) jobs = {0};
   for (int i = 1; i < argc; i++) {
     const char *word = argv[i];
-    if (strcmp(word, "-w") == 0) write = true;
-    else if (strcmp(word, "--check") == 0) check = true;
-    else if (word[0] == '-' && word[1]) return usage(arena_printf(arena, "unknown option `%s`", word));
-    else vec_push(arena, &jobs, (Job){.path = word});
+    if (strcmp(word, "-w") == 0)
+      write = true;
+    else if (strcmp(word, "--check") == 0)
+      check = true;
+    else if (word[0] == '-' && word[1])
+      return usage(arena_printf(arena, "unknown option `%s`", word));
+    else
+      vec_push(arena, &jobs, (Job){.path = word});
   }
   if (!jobs.count) return usage("no input file");
   if (write && check) return usage("-w and --check exclude each other");

@@ -1,5 +1,5 @@
-/* One compilation and its passes, on text in memory: what `pdc FILE`, the language server and the fuzzer share. Each pass
- * reports into `diagnostics`; a pass runs only when those before it found no errors. */
+/* One compilation and its passes, on text in memory: what `pdc FILE`, the language server and the fuzzer share. Each
+ * pass reports into `diagnostics`; a pass runs only when those before it found no errors. */
 #ifndef PDC_DRIVER_PASSES_H
 #define PDC_DRIVER_PASSES_H
 

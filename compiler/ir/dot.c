@@ -16,12 +16,21 @@ static const char *shape_of(const Graph *graph, const Value *value) {
 /* The node that stands for a value inside its segment; nothing for constants. */
 static bool put_source(const Graph *graph, Text *out, Id segment, const Value *value) {
   switch (value->kind) {
-  case VALUE_OP: text_printf(out, "op%u", value->source); return true;
-  case VALUE_WIRE: text_printf(out, "in%u_%u", segment, value->source); return true;
-  case VALUE_DATA: text_printf(out, "data%u", value->source); return true;
-  case VALUE_PARAM: text_printf(out, "param%u", value->source); return true;
+  case VALUE_OP:
+    text_printf(out, "op%u", value->source);
+    return true;
+  case VALUE_WIRE:
+    text_printf(out, "in%u_%u", segment, value->source);
+    return true;
+  case VALUE_DATA:
+    text_printf(out, "data%u", value->source);
+    return true;
+  case VALUE_PARAM:
+    text_printf(out, "param%u", value->source);
+    return true;
   case VALUE_CONST:
-  case VALUE_GRAD: break;
+  case VALUE_GRAD:
+    break;
   }
   (void)graph;
   return false;

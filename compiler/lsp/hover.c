@@ -9,19 +9,32 @@ enum { MOST_SHOWN = 6 };
 
 static const char *role_name(const Meaning *meaning) {
   switch (meaning->role) {
-  case ROLE_CONST: return meaning->item->config ? "config const" : "const";
-  case ROLE_DIM: return "dim";
-  case ROLE_KEY: return "key of a section";
-  case ROLE_BLOCK: return "block";
-  case ROLE_MODEL: return "model";
-  case ROLE_IMPORT: return "import";
-  case ROLE_SIZE: return "size of a block";
-  case ROLE_INPUT: return "input";
-  case ROLE_PARAM: return "parameter";
-  case ROLE_VALUE: return "value";
-  case ROLE_INDEX: return "index of a loop";
-  case ROLE_OPERATION: return "operation";
-  case ROLE_NONE: break;
+  case ROLE_CONST:
+    return meaning->item->config ? "config const" : "const";
+  case ROLE_DIM:
+    return "dim";
+  case ROLE_KEY:
+    return "key of a section";
+  case ROLE_BLOCK:
+    return "block";
+  case ROLE_MODEL:
+    return "model";
+  case ROLE_IMPORT:
+    return "import";
+  case ROLE_SIZE:
+    return "size of a block";
+  case ROLE_INPUT:
+    return "input";
+  case ROLE_PARAM:
+    return "parameter";
+  case ROLE_VALUE:
+    return "value";
+  case ROLE_INDEX:
+    return "index of a loop";
+  case ROLE_OPERATION:
+    return "operation";
+  case ROLE_NONE:
+    break;
   }
   return "name";
 }
@@ -38,13 +51,14 @@ static void put_local(const Compilation *c, Text *out, unsigned rank, const Id *
   text_put(out, "]", 1);
 }
 
-static void put_tensor(const Compilation *c, Text *out, const char *name, unsigned rank, const Id *axes, bool integer, const char *more) {
+static void put_tensor(const Compilation *c, Text *out, const char *name, unsigned rank, const Id *axes, bool integer,
+                       const char *more) {
   const Graph *graph = c->semantic.graph;
   const Config *config = &c->semantic.config;
-  int64_t item = integer ? 4 : config->compute == PRECISION_F64 ? 8 : 4;
+  double item = integer ? 4 : config->compute == PRECISION_F64 ? 8 : 4; /* no overflow where the program is too large */
   text_printf(out, "\n- `%s`: %s%s, on a rank ", name, integer ? "i32" : "", axes_text(graph, rank, axes, true));
   put_local(c, out, rank, axes);
-  text_printf(out, " = %lld bytes%s", (long long)(axes_local_elements(graph, config, rank, axes) * item), more);
+  text_printf(out, " = %.0f bytes%s", (double)axes_local_elements(graph, config, rank, axes) * item, more);
 }
 
 static void put_params(const Compilation *c, Text *out, const Meaning *meaning) {
@@ -58,8 +72,11 @@ static void put_params(const Compilation *c, Text *out, const Meaning *meaning) 
       continue;
     }
     bool many = param->per_trip && param->segment != NO_ID;
-    const char *more = many ? arena_printf(out->arena, ", in each of %lld trips", (long long)graph->segments.at[param->segment].trips) : "";
-    put_tensor(c, out, param->name, param->rank, param->axes, false, arena_printf(out->arena, "%s%s", more, param->frozen ? ", frozen" : ""));
+    const char *more =
+        many ? arena_printf(out->arena, ", in each of %lld trips", (long long)graph->segments.at[param->segment].trips)
+             : "";
+    put_tensor(c, out, param->name, param->rank, param->axes, false,
+               arena_printf(out->arena, "%s%s", more, param->frozen ? ", frozen" : ""));
   }
   if (left) text_printf(out, "\n- and %u more", left);
 }
@@ -68,7 +85,8 @@ static void put_inputs(const Compilation *c, Text *out, const Meaning *meaning) 
   const Graph *graph = c->semantic.graph;
   for (uint32_t i = 0; i < graph->data.count; i++) {
     const Data *data = &graph->data.at[i];
-    if (data->span.file == meaning->declared.file && data->span.begin >= meaning->whole.begin && data->span.end <= meaning->whole.end)
+    if (data->span.file == meaning->declared.file && data->span.begin >= meaning->whole.begin &&
+        data->span.end <= meaning->whole.end)
       put_tensor(c, out, data->name, data->rank, data->axes, data->dtype == DT_I32, " a micro-batch");
   }
 }
@@ -79,8 +97,9 @@ static void put_values(const Compilation *c, Text *out, const Meaning *meaning) 
   VEC(const char *) seen = {0};
   for (uint32_t i = 0; i < graph->values.count && seen.count < MOST_SHOWN; i++) {
     const Value *value = &graph->values.at[i];
-    if (value->kind != VALUE_OP || value->span.file != meaning->whole.file || value->span.begin < meaning->whole.begin ||
-        value->span.end > meaning->whole.end || strcmp(value->name, meaning->name.text) != 0)
+    if (value->kind != VALUE_OP || value->span.file != meaning->whole.file ||
+        value->span.begin < meaning->whole.begin || value->span.end > meaning->whole.end ||
+        strcmp(value->name, meaning->name.text) != 0)
       continue;
     const char *shape = axes_text(graph, value->rank, value->axes, true);
     bool known = false;
@@ -97,12 +116,14 @@ static void put_dim(const Compilation *c, Text *out, const Meaning *meaning) {
   for (Id i = 0; i < graph->axes.count; i++) {
     const Axis *axis = &graph->axes.at[i];
     if (!axis->name || !same_begin(axis->span, meaning->declared)) continue;
-    text_printf(out, "\n- `%s` = %s%s%lld", axis->name, axis->derivation ? axis->derivation : "", axis->derivation ? " = " : "", (long long)axis->size);
+    text_printf(out, "\n- `%s` = %s%s%lld", axis->name, axis->derivation ? axis->derivation : "",
+                axis->derivation ? " = " : "", (long long)axis->size);
     if (i == graph->batch)
-      text_printf(out, ", the batch: dp %lld x %lld micro-batches of %lld", (long long)config->dp, (long long)config->microbatches,
-                  (long long)config->microbatch);
+      text_printf(out, ", the batch: dp %lld x %lld micro-batches of %lld", (long long)config->dp,
+                  (long long)config->microbatches, (long long)config->microbatch);
     else if (axis_is_split(graph, config, i))
-      text_printf(out, ", divided over %s %lld: %lld on a rank", mesh_name(axis->mesh), (long long)config->tp, (long long)axis_local(graph, config, i));
+      text_printf(out, ", divided over %s %lld: %lld on a rank", mesh_name(axis->mesh), (long long)config->tp,
+                  (long long)axis_local(graph, config, i));
     return;
   }
 }

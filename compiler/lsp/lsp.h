@@ -25,8 +25,19 @@ char *uri_of_path(Arena *arena, const char *path);
 
 /* ---- symbols.c: what a name in a module means ---- */
 typedef enum SymbolRole {
-  ROLE_NONE, ROLE_CONST, ROLE_DIM, ROLE_KEY, ROLE_BLOCK, ROLE_MODEL, ROLE_IMPORT, ROLE_SIZE, ROLE_INPUT, ROLE_PARAM, ROLE_VALUE,
-  ROLE_INDEX, ROLE_OPERATION
+  ROLE_NONE,
+  ROLE_CONST,
+  ROLE_DIM,
+  ROLE_KEY,
+  ROLE_BLOCK,
+  ROLE_MODEL,
+  ROLE_IMPORT,
+  ROLE_SIZE,
+  ROLE_INPUT,
+  ROLE_PARAM,
+  ROLE_VALUE,
+  ROLE_INDEX,
+  ROLE_OPERATION
 } SymbolRole;
 
 typedef struct Meaning {

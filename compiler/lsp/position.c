@@ -1,5 +1,5 @@
-/* Byte offsets to lines and UTF-16 columns, paths to URIs, and back. Offsets and columns beyond an end count as the end;
- * a byte that is not UTF-8 is one column. */
+/* Byte offsets to lines and UTF-16 columns, paths to URIs, and back. Offsets and columns beyond an end count as the
+ * end; a byte that is not UTF-8 is one column. */
 #include <ctype.h>
 #include <string.h>
 
@@ -65,8 +65,10 @@ char *uri_of_path(Arena *arena, const char *path) {
   Text uri = {.arena = arena};
   text_put(&uri, "file://", 7);
   for (; *path; path++) {
-    if (isalnum((unsigned char)*path) || strchr("/-._~", *path)) text_put(&uri, path, 1);
-    else text_printf(&uri, "%%%02X", (unsigned char)*path);
+    if (isalnum((unsigned char)*path) || strchr("/-._~", *path))
+      text_put(&uri, path, 1);
+    else
+      text_printf(&uri, "%%%02X", (unsigned char)*path);
   }
   return uri.at;
 }

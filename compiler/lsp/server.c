@@ -7,8 +7,14 @@
 #include "driver/driver.h"
 #include "lsp/lsp.h"
 
-enum { PARSE_ERROR = -32700, INVALID_REQUEST = -32600, METHOD_NOT_FOUND = -32601, INVALID_PARAMS = -32602, NOT_INITIALIZED = -32002,
-       REQUEST_FAILED = -32803 };
+enum {
+  PARSE_ERROR = -32700,
+  INVALID_REQUEST = -32600,
+  METHOD_NOT_FOUND = -32601,
+  INVALID_PARAMS = -32602,
+  NOT_INITIALIZED = -32002,
+  REQUEST_FAILED = -32803
+};
 
 typedef struct Document {
   struct Document *next;
@@ -64,8 +70,8 @@ static json_t *text_json(const char *text) {
 
 static json_t *range_json(const char *text, size_t length, size_t begin, size_t end) {
   Position from = position_of(text, length, begin), to = position_of(text, length, end);
-  return json_pack("{s:{s:i, s:i}, s:{s:i, s:i}}", "start", "line", (int)from.line, "character", (int)from.character, "end", "line",
-                   (int)to.line, "character", (int)to.character);
+  return json_pack("{s:{s:i, s:i}, s:{s:i, s:i}}", "start", "line", (int)from.line, "character", (int)from.character,
+                   "end", "line", (int)to.line, "character", (int)to.character);
 }
 
 /* ---- diagnostics ---- */
@@ -96,7 +102,8 @@ static void add_lines(Text *message, const char *kind, const json_t *lines) {
 static json_t *diagnostic_json(const Document *document, const json_t *report) {
   const Compilation *c = document->compilation;
   Text message = {.arena = c->arena};
-  const char *path = json_string_value(json_object_get(report, "file")), *label = json_string_value(json_object_get(report, "label"));
+  const char *path = json_string_value(json_object_get(report, "file")),
+             *label = json_string_value(json_object_get(report, "label"));
   const Source *own = diag_source(c->diagnostics, c->module->file);
   size_t begin = 0, end = 0;
   if (path && strcmp(path, own->path) == 0) {
@@ -106,15 +113,17 @@ static json_t *diagnostic_json(const Document *document, const json_t *report) {
     text_printf(&message, "%s:%d:%d: ", path, (int)json_integer_value(json_object_get(report, "line")),
                 (int)json_integer_value(json_object_get(report, "column")));
     for (uint32_t i = 0; i < c->module->item_count && !end; i++)
-      if (c->module->items[i]->kind == ITEM_IMPORT) begin = c->module->items[i]->path_span.begin, end = c->module->items[i]->path_span.end;
+      if (c->module->items[i]->kind == ITEM_IMPORT)
+        begin = c->module->items[i]->path_span.begin, end = c->module->items[i]->path_span.end;
   }
   text_printf(&message, "%s", json_string_value(json_object_get(report, "message")));
   if (label) text_printf(&message, "\n%s", label);
   add_lines(&message, "note", json_object_get(report, "notes"));
   add_lines(&message, "help", json_object_get(report, "helps"));
   bool error = strcmp(json_string_value(json_object_get(report, "level")), "error") == 0;
-  json_t *result = json_pack("{s:o, s:i, s:O, s:s, s:o}", "range", range_json(own->text, own->length, begin, end), "severity",
-                             error ? 1 : 2, "code", json_object_get(report, "code"), "source", "pdc", "message", text_json(message.at));
+  json_t *result = json_pack("{s:o, s:i, s:O, s:s, s:o}", "range", range_json(own->text, own->length, begin, end),
+                             "severity", error ? 1 : 2, "code", json_object_get(report, "code"), "source", "pdc",
+                             "message", text_json(message.at));
   json_t *related = json_array(), *mark;
   size_t i;
   json_array_foreach(json_object_get(report, "labels"), i, mark) {
@@ -149,7 +158,8 @@ static void publish(Server *server, const Document *document) {
       size_t size = strcspn(line, "\n");
       json_t *report = json_loadb(line, size, JSON_ALLOW_NUL, NULL);
       /* a library is no program of its own */
-      bool wanted = report && (strcmp(json_string_value(json_object_get(report, "code")), "E0218") != 0 || has_model(document->compilation->module));
+      bool wanted = report && (strcmp(json_string_value(json_object_get(report, "code")), "E0218") != 0 ||
+                               has_model(document->compilation->module));
       if (wanted) json_array_append_new(list, diagnostic_json(document, report));
       json_decref(report);
       line += size + (line[size] == '\n');
@@ -254,9 +264,10 @@ static void finish(Server *server, const json_t *params) {
 static json_t *initialize(Server *server, const json_t *params, const char **problem) {
   (void)params, (void)problem;
   server->initialized = true;
-  return json_pack("{s:{s:s, s:{s:b, s:i, s:b}, s:b, s:b, s:b}, s:{s:s, s:s}}", "capabilities", "positionEncoding", "utf-16",
-                   "textDocumentSync", "openClose", 1, "change", 1, "save", 1, "hoverProvider", 1, "definitionProvider", 1,
-                   "documentFormattingProvider", 1, "serverInfo", "name", "pdc", "version", PDC_VERSION);
+  return json_pack("{s:{s:s, s:{s:b, s:i, s:b}, s:b, s:b, s:b}, s:{s:s, s:s}}", "capabilities", "positionEncoding",
+                   "utf-16", "textDocumentSync", "openClose", 1, "change", 1, "save", 1, "hoverProvider", 1,
+                   "definitionProvider", 1, "documentFormattingProvider", 1, "serverInfo", "name", "pdc", "version",
+                   PDC_VERSION);
 }
 
 static json_t *shut_down(Server *server, const json_t *params, const char **problem) {
@@ -285,18 +296,21 @@ static json_t *hover(Server *server, const json_t *params, const char **problem)
   Meaning meaning;
   const Document *document = asked(server, params, &meaning, problem);
   if (!document) return json_null();
-  return json_pack("{s:{s:s, s:o}, s:o}", "contents", "kind", "markdown", "value", text_json(hover_text(document->compilation, &meaning)),
-                   "range", range_json(document->text, document->length, meaning.name.span.begin, meaning.name.span.end));
+  return json_pack("{s:{s:s, s:o}, s:o}", "contents", "kind", "markdown", "value",
+                   text_json(hover_text(document->compilation, &meaning)), "range",
+                   range_json(document->text, document->length, meaning.name.span.begin, meaning.name.span.end));
 }
 
 static json_t *definition(Server *server, const json_t *params, const char **problem) {
   Meaning meaning;
   const Document *document = asked(server, params, &meaning, problem);
-  const Source *source = document && meaning.module ? diag_source(document->compilation->diagnostics, meaning.declared.file) : NULL;
+  const Source *source =
+      document && meaning.module ? diag_source(document->compilation->diagnostics, meaning.declared.file) : NULL;
   if (!source) return json_null();
   bool own = meaning.module == document->compilation->module;
   const char *uri = own ? document->uri : uri_of_path(document->arena, absolute(document->arena, source->path));
-  return json_pack("{s:s, s:o}", "uri", uri, "range", range_json(source->text, source->length, meaning.declared.begin, meaning.declared.end));
+  return json_pack("{s:s, s:o}", "uri", uri, "range",
+                   range_json(source->text, source->length, meaning.declared.begin, meaning.declared.end));
 }
 
 static json_t *formatting(Server *server, const json_t *params, const char **problem) {
@@ -307,7 +321,8 @@ static json_t *formatting(Server *server, const json_t *params, const char **pro
   }
   Arena *arena = arena_new();
   Diagnostics *diagnostics = diagnostics_new(arena);
-  uint32_t file = diag_add_source(diagnostics, "document", arena_strndup(arena, document->text, document->length), document->length);
+  uint32_t file = diag_add_source(diagnostics, "document", arena_strndup(arena, document->text, document->length),
+                                  document->length);
   const Module *module = syntax_parse(arena, intern_new(arena), diagnostics, file);
   Text out = {.arena = arena};
   json_t *edits = json_array();
@@ -316,8 +331,9 @@ static json_t *formatting(Server *server, const json_t *params, const char **pro
   } else {
     syntax_format(&out, diagnostics, module);
     if (out.length != document->length || memcmp(out.at, document->text, out.length) != 0)
-      json_array_append_new(edits, json_pack("{s:o, s:o}", "range", range_json(document->text, document->length, 0, document->length), "newText",
-                                             json_stringn(out.at, out.length)));
+      json_array_append_new(edits, json_pack("{s:o, s:o}", "range",
+                                             range_json(document->text, document->length, 0, document->length),
+                                             "newText", json_stringn(out.at, out.length)));
   }
   arena_free(arena);
   return edits;
@@ -351,9 +367,12 @@ static const Method *method_named(const char *name) {
 
 static void serve_request(Server *server, const char *name, json_t *id, const json_t *params) {
   const Method *method = method_named(name);
-  if (server->shut_down) refuse(server, id, INVALID_REQUEST, "the server was shut down");
-  else if (!server->initialized && strcmp(name, "initialize") != 0) refuse(server, id, NOT_INITIALIZED, "the server is not initialized");
-  else if (!method || !method->request) refuse(server, id, METHOD_NOT_FOUND, "this server does not have the method");
+  if (server->shut_down)
+    refuse(server, id, INVALID_REQUEST, "the server was shut down");
+  else if (!server->initialized && strcmp(name, "initialize") != 0)
+    refuse(server, id, NOT_INITIALIZED, "the server is not initialized");
+  else if (!method || !method->request)
+    refuse(server, id, METHOD_NOT_FOUND, "this server does not have the method");
   else {
     const char *problem = NULL;
     json_t *result = method->request(server, params, &problem);
@@ -374,12 +393,14 @@ static void serve(Server *server, json_t *message) {
     refuse(server, NULL, INVALID_REQUEST, "this is no request");
   } else if (!name) {
     /* an answer to a request, which this server never sends, or nothing at all */
-    if (!json_object_get(message, "result") && !json_object_get(message, "error")) refuse(server, id, INVALID_REQUEST, "the request has no method");
+    if (!json_object_get(message, "result") && !json_object_get(message, "error"))
+      refuse(server, id, INVALID_REQUEST, "the request has no method");
   } else if (id) {
     serve_request(server, name, id, json_object_get(message, "params"));
   } else {
     const Method *method = method_named(name);
-    bool allowed = method && method->notification && ((server->initialized && !server->shut_down) || strcmp(name, "exit") == 0);
+    bool allowed =
+        method && method->notification && ((server->initialized && !server->shut_down) || strcmp(name, "exit") == 0);
     if (allowed) method->notification(server, json_object_get(message, "params"));
   }
 }
@@ -392,8 +413,10 @@ int lsp_serve(FILE *in, FILE *out, const char *const *import_dirs, uint32_t impo
     if (!body) break;
     json_t *message = json_loadb(body, length, JSON_ALLOW_NUL | JSON_DECODE_ANY, NULL);
     free(body);
-    if (message) serve(&server, message);
-    else refuse(&server, NULL, PARSE_ERROR, "the message is not JSON");
+    if (message)
+      serve(&server, message);
+    else
+      refuse(&server, NULL, PARSE_ERROR, "the message is not JSON");
     json_decref(message);
   }
   for (Document *document = server.documents, *next; document; document = next) {

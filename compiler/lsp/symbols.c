@@ -69,12 +69,18 @@ static void walk_body(Walk *walk, Stmt *const *body, uint32_t count) {
 
 static SymbolRole role_of_item(const Item *item) {
   switch (item->kind) {
-  case ITEM_IMPORT: return ROLE_IMPORT;
-  case ITEM_CONST: return ROLE_CONST;
-  case ITEM_DIM: return ROLE_DIM;
-  case ITEM_SECTION: return ROLE_KEY;
-  case ITEM_BLOCK: return ROLE_BLOCK;
-  case ITEM_MODEL: break;
+  case ITEM_IMPORT:
+    return ROLE_IMPORT;
+  case ITEM_CONST:
+    return ROLE_CONST;
+  case ITEM_DIM:
+    return ROLE_DIM;
+  case ITEM_SECTION:
+    return ROLE_KEY;
+  case ITEM_BLOCK:
+    return ROLE_BLOCK;
+  case ITEM_MODEL:
+    break;
   }
   return ROLE_MODEL;
 }
@@ -82,9 +88,10 @@ static SymbolRole role_of_item(const Item *item) {
 /* The header of a block or model: up to its result or last input. */
 static Span header(const Item *item) {
   Span span = span_join(item->span, item->name.span);
-  for (uint32_t i = 0; i < item->input_count; i++)
-    span = to_end_of(span, item->inputs[i].type, item->inputs[i].value);
-  return item->result ? join(span, item->result->span) : item->input_count ? (Span){span.file, span.begin, span.end + 1} : span;
+  for (uint32_t i = 0; i < item->input_count; i++) span = to_end_of(span, item->inputs[i].type, item->inputs[i].value);
+  return item->result        ? join(span, item->result->span)
+         : item->input_count ? (Span){span.file, span.begin, span.end + 1}
+                             : span;
 }
 
 static void walk_item(Walk *walk, const Item *item) {
@@ -137,7 +144,8 @@ static void resolve_in_body(Walk *walk, Stmt *const *body, uint32_t count, const
     if (stmt->span.begin > at) return;
     for (uint32_t k = 0; k < stmt->param_count; k++) {
       const ParamDecl *param = &stmt->params[k];
-      if (is(&param->name, text, length)) take(walk, ROLE_PARAM, param->name, to_end_of(param->name.span, param->type, param->init));
+      if (is(&param->name, text, length))
+        take(walk, ROLE_PARAM, param->name, to_end_of(param->name.span, param->type, param->init));
     }
     bool inside = stmt->body_count || stmt->otherwise_count;
     if (stmt->index.text && is(&stmt->index, text, length) && at <= stmt->span.end)
@@ -157,7 +165,8 @@ static void resolve_in_item(Walk *walk, const char *text) {
     if (is(&item->sizes[i], text, length)) take(walk, ROLE_SIZE, item->sizes[i], item->sizes[i].span);
   for (uint32_t i = 0; i < item->input_count; i++) {
     const Input *input = &item->inputs[i];
-    if (is(&input->name, text, length)) take(walk, ROLE_INPUT, input->name, to_end_of(input->name.span, input->type, input->value));
+    if (is(&input->name, text, length))
+      take(walk, ROLE_INPUT, input->name, to_end_of(input->name.span, input->type, input->value));
   }
   resolve_in_body(walk, item->body, item->body_count, text);
 }
@@ -169,7 +178,8 @@ static void resolve_in_module(Walk *walk, const Module *module, const char *text
     const Item *item = walk->item = module->items[i];
     SymbolRole role = role_of_item(item);
     bool named = role == ROLE_BLOCK || role == ROLE_MODEL;
-    if ((named || role == ROLE_IMPORT) && is(&item->name, text, length)) take(walk, role, item->name, named ? header(item) : item->span);
+    if ((named || role == ROLE_IMPORT) && is(&item->name, text, length))
+      take(walk, role, item->name, named ? header(item) : item->span);
     for (uint32_t k = 0; role != ROLE_KEY && k < item->binding_count; k++)
       if (is(&item->bindings[k].name, text, length))
         take(walk, role, item->bindings[k].name, to_end_of(item->bindings[k].name.span, NULL, item->bindings[k].value));
@@ -198,11 +208,14 @@ static void resolve_dotted(Walk *walk, const char *text, const char *dot) {
     if (!is(&item->name, text, length)) continue;
     walk->item = item;
     const Module *imported = item->kind == ITEM_IMPORT ? module_of_import(walk->c, item) : NULL;
-    if (imported) resolve_in_module(walk, imported, dot + 1, strlen(dot + 1));
-    else if (item->kind == ITEM_IMPORT) take(walk, ROLE_IMPORT, item->name, item->span);
+    if (imported)
+      resolve_in_module(walk, imported, dot + 1, strlen(dot + 1));
+    else if (item->kind == ITEM_IMPORT)
+      take(walk, ROLE_IMPORT, item->name, item->span);
     for (uint32_t k = 0; item->kind == ITEM_SECTION && k < item->binding_count; k++)
       if (is(&item->bindings[k].name, dot + 1, strlen(dot + 1)))
-        take(walk, ROLE_KEY, item->bindings[k].name, to_end_of(item->bindings[k].name.span, NULL, item->bindings[k].value));
+        take(walk, ROLE_KEY, item->bindings[k].name,
+             to_end_of(item->bindings[k].name.span, NULL, item->bindings[k].value));
     for (uint32_t k = 0; item->kind == ITEM_BLOCK && k < item->size_count; k++) /* linear.n in `shard` */
       if (is(&item->sizes[k], dot + 1, strlen(dot + 1))) take(walk, ROLE_SIZE, item->sizes[k], item->sizes[k].span);
   }
@@ -216,7 +229,8 @@ Meaning meaning_at(const Compilation *c, uint32_t offset) {
   const char *dot = strchr(text, '.');
   walk.item = walk.found.item;
   /* inside of a block, its own name may be that of an operation; outside, a call is of a block first */
-  if (walk.item && !dot && (walk.item->kind == ITEM_BLOCK || walk.item->kind == ITEM_MODEL)) resolve_in_item(&walk, text);
+  if (walk.item && !dot && (walk.item->kind == ITEM_BLOCK || walk.item->kind == ITEM_MODEL))
+    resolve_in_item(&walk, text);
   if (walk.found.role == ROLE_NONE && !dot) resolve_in_module(&walk, c->module, text, strlen(text));
   if (walk.found.role == ROLE_NONE && dot) resolve_dotted(&walk, text, dot);
   if (walk.found.role == ROLE_NONE && walk.is_call) walk.found.role = ROLE_OPERATION;

@@ -4,8 +4,9 @@
 
 #include <math.h>
 
-enum { MOST_UNITS = 1 << 20, MOST_CHUNKS = 1 << 16, MOST_ACTIONS = 1 << 21 };
+enum { MOST_UNITS = 1 << 16, MOST_CHUNKS = 1 << 16, MOST_ACTIONS = 1 << 20 };
 static const double most_counted = 4e18; /* below half of 2^63: sums of two stay in range */
+static const double most_weights = 1e14; /* bytes of 12T parameters in f64 */
 
 /* Positions of an axis in one micro-batch, before any split. */
 static double size_of(const Graph *graph, const Config *config, Id axis) {
@@ -18,7 +19,8 @@ static double elements(const Graph *graph, const Config *config, unsigned rank, 
   return n;
 }
 
-/* At least what an operation costs, and the bytes of its results: a product of all different axes, or the largest tensor. */
+/* At least what an operation costs, and the bytes of its results: a product of all different axes, or the largest
+ * tensor. */
 static double work(const Graph *graph, const Config *config, const Op *op) {
   double most = 1, product = 1;
   bool seen[256] = {false};
@@ -33,7 +35,8 @@ static double work(const Graph *graph, const Config *config, const Op *op) {
       seen[label] = true;
     }
   }
-  if (op->kind == OP_SDPA || op->kind == OP_SDPA_GRAD) most *= size_of(graph, config, graph->values.at[op->in[1]].axes[1]);
+  if (op->kind == OP_SDPA || op->kind == OP_SDPA_GRAD)
+    most *= size_of(graph, config, graph->values.at[op->in[1]].axes[1]);
   return 10 * op->out_count * (product > most ? product : most);
 }
 
@@ -65,15 +68,18 @@ static bool check_counts(const Graph *graph, const Config *config, Diagnostics *
     units += (double)segment->trips;
     if (!longest || segment->trips > longest->trips) longest = segment;
   }
-  if (units > MOST_UNITS) return too_many(diagnostics, longest->span, "it has too many statements and trips of loops", units, MOST_UNITS);
+  if (units > MOST_UNITS)
+    return too_many(diagnostics, longest->span, "it has too many statements and trips of loops", units, MOST_UNITS);
   if (chunks > MOST_CHUNKS)
-    return too_many(diagnostics, config->chunks > config->pp ? config->chunks_span : config->pp_span, "pp * chunks is too large", chunks, MOST_CHUNKS);
+    return too_many(diagnostics, config->chunks > config->pp ? config->chunks_span : config->pp_span,
+                    "pp * chunks is too large", chunks, MOST_CHUNKS);
   double actions = chunks * (double)config->microbatches;
   if (actions <= MOST_ACTIONS) return true;
   Span span = config->microbatch_span.file != UINT32_MAX ? config->microbatch_span : graph->axes.at[graph->batch].span;
   Diag *diag = report(diagnostics, span, "it has too many micro-batches in a step", actions, MOST_ACTIONS);
   double least = ceil((double)config->batch * chunks / ((double)config->dp * MOST_ACTIONS));
-  diag_help(diag, "take more samples at a time: `microbatch` of %.0f or more, now %lld", least, (long long)config->microbatch);
+  diag_help(diag, "take more samples at a time: `microbatch` of %.0f or more, now %lld", least,
+            (long long)config->microbatch);
   return false;
 }
 
@@ -88,20 +94,25 @@ bool limits_check(const Graph *graph, const Config *config, Diagnostics *diagnos
         const Op *op = &graph->ops.at[lists[l]->at[i]];
         operations += work(graph, config, op) * (double)segment->trips;
         bytes += kept_bytes(graph, config, op) * (double)segment->trips * (double)config->microbatches;
-        if (operations > most_counted) return too_many(diagnostics, op->span, "a micro-batch has too many operations", operations, most_counted);
-        if (bytes > most_counted) return too_many(diagnostics, op->span, "its results have too many bytes", bytes, most_counted);
+        if (operations > most_counted)
+          return too_many(diagnostics, op->span, "a micro-batch has too many operations", operations, most_counted);
+        if (bytes > most_counted)
+          return too_many(diagnostics, op->span, "its results have too many bytes", bytes, most_counted);
       }
   }
+  double weights = 0; /* of all stages, on one tensor-parallel rank: gradients are planned in buckets */
   for (uint32_t i = 0; i < graph->params.count; i++) {
     const Param *param = &graph->params.at[i];
     double trips = param->per_trip && param->segment != NO_ID ? (double)graph->segments.at[param->segment].trips : 1;
-    bytes += 32 * trips * elements(graph, config, param->rank, param->axes); /* weight, gradient and two moments in f64 */
-    if (bytes > most_counted) return too_many(diagnostics, param->span, "its parameters have too many bytes", bytes, most_counted);
+    weights += 8 * trips * (double)axes_local_elements(graph, config, param->rank, param->axes);
+    if (weights > most_weights)
+      return too_many(diagnostics, param->span, "its parameters have too many bytes", weights, most_weights);
   }
   for (uint32_t i = 0; i < graph->data.count; i++) {
     const Data *data = &graph->data.at[i];
     bytes += 8 * elements(graph, config, data->rank, data->axes) * (double)config->microbatches;
-    if (bytes > most_counted) return too_many(diagnostics, data->span, "its inputs have too many bytes", bytes, most_counted);
+    if (bytes > most_counted)
+      return too_many(diagnostics, data->span, "its inputs have too many bytes", bytes, most_counted);
   }
   return true;
 }

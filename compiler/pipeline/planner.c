@@ -1,6 +1,6 @@
 /* Chooses a schedule. First the kinds, all of them for every allowed number of chunks, except where the bound alone
  * shows that one cannot win. Then, as long as something could still win, orders of the planner's own: tried on few
- * micro- batches, the best of them on all. The effort of that search is counted in actions played, not in seconds, so
+ * micro-batches, the best of them on all. The effort of that search is counted in actions played, not in seconds, so
  * that the result does not depend on the machine. Each trial has an arena of its own; only the best one's is kept. */
 #include "pipeline/planner.h"
 
@@ -9,7 +9,7 @@
 
 #include "pipeline/orders.h"
 
-enum { MOST_CHUNKS = 4, SEARCH_ACTIONS = 2500000, FINAL_ACTIONS = 1500000, FINALISTS = 3, MOST_NAMES = 32 };
+enum { MOST_CHUNKS = 4, SEARCH_ACTIONS = 2000000, FINAL_ACTIONS = 1000000, FINALISTS = 3 };
 
 /* An order of the planner's own. */
 typedef enum Way { ALONG_TABLE, PLAYED_LOOP, PLAYED_V } Way;
@@ -47,7 +47,7 @@ typedef struct Planner {
   int chunks;
   double floor; /* no order of any allowed shape takes less */
   int64_t left; /* actions that the search may still play */
-  Note notes[MOST_NAMES];
+  Note *notes;  /* one for each kind, in the order in which they were tried */
   int note_count;
   Recipe finalists[FINALISTS];
   int finalist_count;
@@ -83,8 +83,8 @@ static int chunks_a_rank(const pd_pipeline *pipeline) {
   return pd_copy_chunks(pipeline) / pipeline->pp;
 }
 
-/* NULL if the pipeline fits into memory, else why not. */
-static const char *find_misfit(Arena *arena, const PlannerInput *input, const pd_pipeline *pipeline) {
+/* NULL if no rank holds more than memory has room for, else which one does. */
+static const char *find_overflow(Arena *arena, const PlannerInput *input, const pd_pipeline *pipeline) {
   int copies = pipeline->chunk_count / pd_copy_chunks(pipeline);
   for (int rank = 0; rank < pipeline->pp && input->memory > 0; rank++) {
     double held = (double)schedule_held(pipeline, rank) / chunks_a_rank(pipeline);
@@ -95,9 +95,14 @@ static const char *find_misfit(Arena *arena, const PlannerInput *input, const pd
                                 input->memory)
                  : arena_printf(arena, "rank %d holds %g micro-batches, and may hold %g", rank, held, input->memory);
   }
-  const char *why = NULL;
-  if (input->fits && !input->fits(input->context, pipeline, &why)) return why ? why : "it does not fit into memory";
   return NULL;
+}
+
+/* NULL if the pipeline fits into memory, else why not. */
+static const char *find_misfit(Arena *arena, const PlannerInput *input, const pd_pipeline *pipeline) {
+  const char *overflow = find_overflow(arena, input, pipeline), *why = NULL;
+  if (overflow || !input->fits || input->fits(input->context, pipeline, &why)) return overflow;
+  return why ? why : "it does not fit into memory";
 }
 
 static double score_of(const PlannerInput *input, const ScheduleTiming *timing) {
@@ -166,7 +171,6 @@ static const char *chunks_text(Arena *arena, int chunks) {
 static Note *note_of(Planner *planner, const char *name) {
   for (int k = 0; k < planner->note_count; k++)
     if (strcmp(planner->notes[k].name, name) == 0) return &planner->notes[k];
-  if (planner->note_count == MOST_NAMES) return &planner->notes[MOST_NAMES - 1];
   planner->notes[planner->note_count] = (Note){.name = name, .score = INFINITY, .at_least = INFINITY};
   return &planner->notes[planner->note_count++];
 }
@@ -198,11 +202,12 @@ static void try_kind(Planner *planner, const ScheduleKind *kind, int chunks) {
     return;
   }
   trial.pipeline = schedule_make(trial.arena, kind, &request);
-  if (!judge(input, &trial)) {
+  const char *misfit = find_overflow(planner->arena, input, &trial.pipeline);
+  if (misfit) note->misfit = misfit;
+  if (misfit || !judge(input, &trial)) {
     arena_free(trial.arena);
     return;
   }
-  const char *misfit = NULL;
   double score = trial.score;
   consider(planner, &trial, kind->name,
            arena_printf(planner->arena, "%s, %s", kind->name, chunks_text(planner->arena, chunks)), &misfit);
@@ -274,16 +279,23 @@ static int64_t few(const Planner *planner) {
   return m <= 5 * p ? m : 4 * p + m % p;
 }
 
-/* Its score on few micro-batches; INFINITY if it does not work or there is no effort left. */
-static double taste(Planner *planner, Recipe *recipe) {
+/* Its score on few micro-batches; INFINITY if that is not below `limit`, it does not work or fit, or there is no effort
+ * left. */
+static double taste(Planner *planner, Recipe *recipe, double limit) {
   Trial trial;
   int64_t m = few(planner);
   recipe->score = INFINITY;
   planner->left -= actions_of(planner, recipe, m);
   if (planner->left < 0 || !cook(planner, recipe, m, &trial)) return recipe->score;
-  if (!find_misfit(trial.arena, planner->input, &trial.pipeline)) recipe->score = trial.score;
+  if ((isinf(limit) || less(trial.score, limit)) && !find_misfit(trial.arena, planner->input, &trial.pipeline))
+    recipe->score = trial.score;
   arena_free(trial.arena);
   return recipe->score;
+}
+
+/* A recipe must be better than this to be kept. */
+static double entry(const Planner *planner) {
+  return planner->finalist_count < FINALISTS ? INFINITY : planner->finalists[FINALISTS - 1].score;
 }
 
 /* Keeps the best few, best first. */
@@ -336,7 +348,7 @@ static void search_tables(Planner *planner, int chunks) {
       recipe.times_delay = delays[d];
       if (planner->left < actions_of(planner, &recipe, few(planner))) return;
       set_depths(planner, &recipe);
-      taste(planner, &recipe);
+      taste(planner, &recipe, entry(planner));
       enter(planner, &recipe);
     }
 }
@@ -350,7 +362,7 @@ static void search_plays(Planner *planner, Way way, int chunks) {
       recipe.room = rooms[r];
       recipe.policy = (OrderPolicy){k % 2 == 0, k / 2 % 2 == 0, patience[k / 4]};
       if (planner->left < actions_of(planner, &recipe, few(planner))) return;
-      taste(planner, &recipe);
+      taste(planner, &recipe, entry(planner));
       enter(planner, &recipe);
     }
 }
@@ -371,7 +383,7 @@ static void refine(Planner *planner, const Recipe *from) {
       memcpy(other.delay, recipe.delay, sizeof(int64_t) * (size_t)p);
       int64_t *depth = k % 4 < 2 ? &other.ahead[k / 4] : &other.delay[k / 4];
       *depth += k % 2 == 0 ? 1 : -1;
-      if (*depth < 0 || !less(taste(planner, &other), recipe.score)) continue;
+      if (*depth < 0 || isinf(taste(planner, &other, recipe.score))) continue;
       recipe = other;
       better = changed = true;
     }
@@ -537,6 +549,9 @@ bool planner_choose(Arena *arena, const PlannerInput *input, PlannerChoice *choi
                                (long long)input->microbatches);
     return false;
   }
+  int names = 0;
+  while (schedule_names()[names]) names++;
+  planner.notes = ARENA_ARRAY(arena, Note, names);
   planner.floor = floor_of(&planner);
   try_kinds(&planner);
   if (can_improve(&planner)) search(&planner);

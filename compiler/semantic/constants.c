@@ -238,6 +238,7 @@ Const symbol_const(Sem *sem, Symbol *symbol) {
     Diag *diag = report(sem, "E0212", symbol->span, "`%s` is defined by itself", symbol->name);
     diag_note(diag, "its value needs `%s` again before it is known", symbol->name);
     symbol->constant = error_const;
+    symbol->axis = sem->error_axis;
     symbol->state = STATE_DONE;
     return error_const;
   }

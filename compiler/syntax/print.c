@@ -17,15 +17,25 @@ static void begin(const Printer *to, Span span, unsigned depth) {
 
 static const char *operator_text(int op, char single[2]) {
   switch (op) {
-  case EXPR_OP_EQ: return "==";
-  case EXPR_OP_NE: return "!=";
-  case EXPR_OP_LE: return "<=";
-  case EXPR_OP_GE: return ">=";
-  case EXPR_OP_LT: return "<";
-  case EXPR_OP_GT: return ">";
-  case EXPR_OP_AND: return "&&";
-  case EXPR_OP_OR: return "||";
-  default: single[0] = (char)op; return single;
+  case EXPR_OP_EQ:
+    return "==";
+  case EXPR_OP_NE:
+    return "!=";
+  case EXPR_OP_LE:
+    return "<=";
+  case EXPR_OP_GE:
+    return ">=";
+  case EXPR_OP_LT:
+    return "<";
+  case EXPR_OP_GT:
+    return ">";
+  case EXPR_OP_AND:
+    return "&&";
+  case EXPR_OP_OR:
+    return "||";
+  default:
+    single[0] = (char)op;
+    return single;
   }
 }
 
@@ -33,8 +43,10 @@ static void put_string(const Printer *to, const char *text) {
   text_printf(to->out, "\"");
   for (; *text; text++) {
     unsigned char c = (unsigned char)*text;
-    if (c < ' ' || c == 0x7f) text_printf(to->out, "\\x%02x", c);
-    else text_printf(to->out, c == '"' || c == '\\' ? "\\%c" : "%c", c);
+    if (c < ' ' || c == 0x7f)
+      text_printf(to->out, "\\x%02x", c);
+    else
+      text_printf(to->out, c == '"' || c == '\\' ? "\\%c" : "%c", c);
   }
   text_printf(to->out, "\"");
 }
@@ -43,20 +55,42 @@ static void put_expr(const Printer *to, const Expr *expr) {
   char single[2] = {0};
   const char *open = "(";
   switch (expr->kind) {
-  case EXPR_INT: text_printf(to->out, "%lld", (long long)expr->integer); return;
-  case EXPR_REAL:
-    if (expr->string) text_printf(to->out, "%s", expr->string);
-    else text_printf(to->out, "%.17g", expr->real);
+  case EXPR_INT:
+    text_printf(to->out, "%lld", (long long)expr->integer);
     return;
-  case EXPR_STRING: put_string(to, expr->string); return;
-  case EXPR_NAME: text_printf(to->out, "%s", expr->name.text); return;
-  case EXPR_STAR: text_printf(to->out, "*"); return;
-  case EXPR_ERROR: text_printf(to->out, "<error>"); return;
+  case EXPR_REAL:
+    if (expr->string)
+      text_printf(to->out, "%s", expr->string);
+    else
+      text_printf(to->out, "%.17g", expr->real);
+    return;
+  case EXPR_STRING:
+    put_string(to, expr->string);
+    return;
+  case EXPR_NAME:
+    text_printf(to->out, "%s", expr->name.text);
+    return;
+  case EXPR_STAR:
+    text_printf(to->out, "*");
+    return;
+  case EXPR_ERROR:
+    text_printf(to->out, "<error>");
+    return;
   case EXPR_UNARY:
-  case EXPR_BINARY: text_printf(to->out, "(%s", operator_text(expr->op, single)); open = " "; break;
-  case EXPR_PIPE: text_printf(to->out, "(|>"); open = " "; break;
-  case EXPR_CALL: text_printf(to->out, "(%s", expr->name.text); open = " "; break;
-  case EXPR_TUPLE: break;
+  case EXPR_BINARY:
+    text_printf(to->out, "(%s", operator_text(expr->op, single));
+    open = " ";
+    break;
+  case EXPR_PIPE:
+    text_printf(to->out, "(|>");
+    open = " ";
+    break;
+  case EXPR_CALL:
+    text_printf(to->out, "(%s", expr->name.text);
+    open = " ";
+    break;
+  case EXPR_TUPLE:
+    break;
   }
   for (uint32_t i = 0; i < expr->arg_count; i++) {
     text_printf(to->out, "%s", i ? " " : open);
@@ -76,7 +110,8 @@ static void put_type(const Printer *to, const TypeExpr *type) {
 }
 
 /* `word name: type = value` */
-static void put_declared(const Printer *to, unsigned depth, const char *word, Name name, const TypeExpr *type, const Expr *value) {
+static void put_declared(const Printer *to, unsigned depth, const char *word, Name name, const TypeExpr *type,
+                         const Expr *value) {
   begin(to, name.span, depth);
   text_printf(to->out, "%s%s", word, name.text);
   if (type) text_printf(to->out, ": "), put_type(to, type);
@@ -87,8 +122,9 @@ static void put_declared(const Printer *to, unsigned depth, const char *word, Na
 static void put_body(const Printer *to, unsigned depth, Stmt *const *body, uint32_t count);
 
 static void put_stmt(const Printer *to, unsigned depth, const Stmt *stmt) {
-  static const char *const words[] = {[STMT_PARAM] = "param",   [STMT_ASSIGN] = "assign", [STMT_REPEAT] = "repeat", [STMT_IF] = "if",
-                                      [STMT_RETURN] = "return", [STMT_LOSS] = "loss",     [STMT_METRIC] = "metric"};
+  static const char *const words[] = {
+      [STMT_PARAM] = "param",   [STMT_ASSIGN] = "assign", [STMT_REPEAT] = "repeat", [STMT_IF] = "if",
+      [STMT_RETURN] = "return", [STMT_LOSS] = "loss",     [STMT_METRIC] = "metric"};
   begin(to, stmt->span, depth);
   text_printf(to->out, "%s%s", stmt->frozen ? "frozen " : "", words[stmt->kind]);
   for (uint32_t i = 0; i < stmt->target_count; i++) text_printf(to->out, "%s%s", i ? ", " : " ", stmt->targets[i].text);

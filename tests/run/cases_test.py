@@ -822,6 +822,43 @@ def test_unused_layer_is_reported_and_has_no_gradient():
     tensors_close(decays[1], decays[0], 1e-12, "weights with decay: one policy on every layout")
 
 
+DEAD = """
+dim batch = 4, e = 3;
+data < shuffle=off; >
+shard < batch=dp; >
+model dead(x: f32[batch, e], y: f32[batch, e]) {
+  param w: [e] = 1;
+  h = x * w;
+  k = h * 2.0;
+  repeat 3 { param u: [e, e] = normal(0.1); k = tanh(k @ u); }
+  loss mse(h, y);
+}
+"""
+
+
+DEAD_INSIDE = DEAD.replace("repeat 3 { param u: [e, e] = normal(0.1); k = tanh(k @ u); }",
+                           "repeat 3 { param u: [e, e] = normal(0.1); idle = h @ u; h = tanh(h); }")
+
+
+def parameters_of_loops_that_reach_no_loss(source):
+    random = Random(5)
+    data = {"x": random.reals([8, 3], "F32"), "y": random.reals([8, 3], "F32")}
+    result = pdc("check", "-v", "-", source=source)
+    check(result.code == 0 and "warning" in result.err and "u`" in result.err, "a warning names it: " + result.describe())
+    for defines in (layout(), layout(pp=2), layout(dp=2)):
+        names = sorted(parameter["name"] for parameter in plan(source, defines)["parameters"])
+        check(names in (["w"], ["repeat.%d.u" % i for i in range(3)] + ["w"]), "parameters of the plan: %s" % names)
+        program = harness.build(source, defines)
+        first, run = train(program, "--steps=0").weights, train(program, "--steps=2", data=data)
+        check(sorted(run.weights) == names, "saved parameters %s, those of the plan %s" % (sorted(run.weights), names))
+        for name in set(names) - {"w"}:
+            check(run.weights[name].values == first[name].values, "`%s` moved" % name)
+
+
+add("unused_loop_is_reported_and_has_no_gradient", parameters_of_loops_that_reach_no_loss, DEAD)
+add("unused_statement_of_a_loop_is_reported_and_has_no_gradient", parameters_of_loops_that_reach_no_loss, DEAD_INSIDE)
+
+
 def test_rows_of_an_embedding_that_are_never_read():
     sizes, data = gpt(2, 16, 2, 32, 8, 4), gpt_data(4, 8, 16)
     for defines in (layout(), layout(pp=2, dp=2), layout(tp=2)):

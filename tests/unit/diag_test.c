@@ -452,6 +452,22 @@ Test(collection, twenty_errors_and_no_more) {
   arena_free(in.arena);
 }
 
+Test(collection, the_last_rule_about_a_warning_decides) {
+  Fixture in = fixture("a b c d e\n");
+  diag_warning(in.all, "W0001", find(&in, "a"), "kept: no rule yet");
+  diag_enable_warning(in.all, NULL, false);
+  diag_warning(in.all, "W0001", find(&in, "b"), "dropped");
+  diag_enable_warning(in.all, "W0001", true);
+  diag_warning(in.all, "W0001", find(&in, "c"), "kept");
+  diag_note(diag_warning(in.all, "W0002", find(&in, "d"), "dropped"), "a dropped report can be built on");
+  diag_error(in.all, "E0001", find(&in, "e"), "errors are always kept");
+  cr_assert_eq(diag_warnings(in.all), 2u);
+  renders_with(&in, DIAG_SHORT, false,
+               "m.pd:1:1: warning[W0001]: kept: no rule yet\n"
+               "m.pd:1:5: warning[W0001]: kept\n"
+               "m.pd:1:9: error[E0001]: errors are always kept\n");
+}
+
 Test(collection, lines_and_columns) {
   Fixture in = fixture("ab\n\tc\xc3\xa9"
                        "d\r\n\xff"
