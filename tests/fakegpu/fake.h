@@ -16,9 +16,10 @@
  *   PD_FAKE_MEMORY=BYTES    memory of each device (16 GiB; suffixes K, M, G)
  *   PD_FAKE_ARCH=90         compute capability
  *   PD_FAKE_DRIVER=13000    version of the driver; below 13000 every call gives cudaErrorInsufficientDriver
- *   PD_FAKE_TIMEOUT=SECONDS without any progress while the program waits: a fault that lists the waiting operations
- * (60) PD_FAKE_LEAKS=0         no fault for what is left at exit PD_FAKE_THREADS=N       CPU threads that blocks of a
- * kernel are spread over (1) PD_FAKE_BLOCKS=forward|reverse|seeded   order of blocks and warps of a kernel (seeded) */
+ *   PD_FAKE_TIMEOUT=SECONDS without progress while the program waits, then a fault that lists what waits (60)
+ *   PD_FAKE_LEAKS=0         no fault for what is left at exit
+ *   PD_FAKE_THREADS=N       CPU threads that blocks of a kernel are spread over (1)
+ *   PD_FAKE_BLOCKS=forward|reverse|seeded   order of blocks and warps of a kernel (seeded) */
 #ifndef PD_FAKE_H
 #define PD_FAKE_H
 
