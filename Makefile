@@ -29,7 +29,7 @@ PDC_LIBS = -ljansson -lmd -lm
 # what an installed pdc needs to build programs: beside the compiler in lib/pdc
 LIB = $(BUILD)/lib/pdc
 HEADERS := $(wildcard runtime/*.h runtime/kernels/*.h)
-TEMPLATES := $(wildcard templates/*/*.pd)
+TEMPLATES := $(wildcard templates/*/*.pd templates/cuda/*.cuh)
 LIB_FILES = $(LIB)/libpdrt.a $(LIB)/cflags $(LIB)/libs $(HEADERS:runtime/%=$(LIB)/include/%) $(TEMPLATES:templates/%=$(LIB)/%)
 
 .PHONY: all setup test promote fuzz demo install clean
@@ -52,7 +52,7 @@ $(LIB)/libs: Makefile
 $(LIB)/include/%: runtime/%
 	@mkdir -p $(@D)
 	cp $< $@
-$(LIB)/%.pd: templates/%.pd
+$(LIB)/%: templates/%
 	@mkdir -p $(@D)
 	cp $< $@
 
