@@ -307,6 +307,7 @@ Val call_block(Sem *sem, Frame *caller, Symbol *block, const Expr *expr, uint32_
                  .call = expr->span,
                  .depth = caller->depth + 1,
                  .loop_depth = sem->loop_depth};
+  block->called = true;
   if (is_recursive(sem, caller, block, expr)) return val_error();
   if (frame.depth > MAX_CALL_DEPTH) {
     report(sem, "E0217", expr->span, "blocks call each other more than %d deep", MAX_CALL_DEPTH);

@@ -62,9 +62,9 @@ static void read_rate(Sem *sem, const KeyRow *row, const Expr *value) {
       if (!strcmp(arguments[k].name, name)) at = k;
     bool known = !name || (at < count && !strcmp(arguments[at < count ? at : 0].name, name));
     if (!known || at >= count || arguments[at].given) {
-      report(sem, "E0215", name ? value->arg_names[i].span : value->args[i]->span,
-             "`%s` takes peak, %s%s, each once", value->name.text, constant ? "warmup=" : "floor, warmup=, end=",
-             config->rate == RATE_WSD ? ", decay_from=" : "");
+      report(sem, "E0215", name ? value->arg_names[i].span : value->args[i]->span, "`%s` takes peak, %s%s, each once",
+             value->name.text,
+             constant ? "warmup=" : "floor, warmup=, end=", config->rate == RATE_WSD ? ", decay_from=" : "");
       return;
     }
     arguments[at].given = true;
@@ -256,21 +256,91 @@ static void finish_rate(Sem *sem) {
            config->decay_from);
 }
 
+static bool is_read(const Graph *graph, uint32_t input) {
+  for (uint32_t i = 0; i < graph->values.count; i++)
+    if (graph->values.at[i].kind == VALUE_DATA && graph->values.at[i].source == input) return true;
+  return false;
+}
+
+/* `train.x = …`: the inputs of the model each from a file of their own, and then nothing else says where from. */
+static void check_files(Sem *sem, const char *split) {
+  const Config *config = &sem->out->config;
+  const Graph *graph = sem->graph;
+  const KeyValue *whole = NULL, *part = NULL, *format = NULL;
+  size_t length = strlen(split);
+  for (uint32_t i = 0; i < config->data.count; i++) {
+    const KeyValue *pair = &config->data.at[i];
+    if (!strcmp(pair->key, split)) whole = pair;
+    if (!strcmp(pair->key, "format")) format = pair;
+    if (!part && !strncmp(pair->key, split, length) && pair->key[length] == '.') part = pair;
+  }
+  if (!part) return;
+  if (whole) {
+    Diag *diag = report(sem, "E0207", part->span, "`data.%s` and `data.%s` both say what to read", split, part->key);
+    diag_label(diag, whole->span, "for all inputs");
+    diag_help(diag, "keep `%s`, a file or a directory for all inputs, or a `%s.NAME` for each", split, split);
+    return;
+  }
+  if (format && !strcmp(split, "train"))
+    diag_help(report(sem, "E0208", format->value_span,
+                     "`data.format` is for a single file, and `data.%s` names one for each input", part->key),
+              "leave `format` out: what an array file is, its first bytes tell");
+  for (uint32_t k = 0; k < graph->data.count; k++) {
+    const char *key = arena_printf(sem->arena, "%s.%s", split, graph->data.at[k].name);
+    bool given = false;
+    for (uint32_t i = 0; i < config->data.count; i++) given |= !strcmp(config->data.at[i].key, key);
+    if (given || diag_errors(sem->diagnostics) || !is_read(graph, k)) continue;
+    Diag *diag = diag_warning(sem->diagnostics, "W0202", part->span, "the input `%s` is given no %s data",
+                              graph->data.at[k].name, !strcmp(split, "train") ? "training" : "validation");
+    diag_label(diag, graph->data.at[k].span, "the model reads it");
+    diag_help(diag, "add `%s=\"FILE\";`, or start the program with --%s", key,
+              !strcmp(split, "train") ? "data" : "valid");
+  }
+}
+
+/* A stream of tokens feeds one or two integer inputs of one shape [batch, n]. */
+static void check_stream(Sem *sem, const KeyValue *format) {
+  const Graph *graph = sem->graph;
+  if (strcmp(format->value, "text") != 0 && strcmp(format->value, "u16") != 0 && strcmp(format->value, "u32") != 0)
+    return;
+  for (uint32_t i = 0; i < graph->data.count; i++) {
+    const Data *data = &graph->data.at[i], *first = &graph->data.at[0];
+    bool fits = i < 2 && data->dtype == DT_I32 && data->rank == 2 &&
+                graph->axes.at[data->axes[1]].size == graph->axes.at[first->axes[1]].size;
+    if (fits) continue;
+    Diag *diag = report(sem, "E0208", format->value_span,
+                        "`data.format=%s` is a stream of tokens, which the input `%s` cannot be read from",
+                        format->value, data->name);
+    diag_label(diag, data->span, "%s%s", data->dtype == DT_I32 ? "i32" : "",
+               axes_text(graph, data->rank, data->axes, true));
+    diag_note(diag,
+              "a stream feeds models of one or two inputs i32[batch, seq]: the tokens, and the same one further on");
+    diag_help(diag, "leave `format` out, and give a directory with an array for each input");
+    return;
+  }
+}
+
 static void finish_data(Sem *sem) {
   const Config *config = &sem->out->config;
   for (uint32_t i = 0; i < config->data.count; i++) {
     const KeyValue *pair = &config->data.at[i];
+    if (!strcmp(pair->key, "format")) check_stream(sem, pair);
     if (!is_data_file("data", pair->key)) continue;
     bool found = false;
     Spelling spelling = spelling_of(pair->key + 6);
+    Text inputs = {.arena = sem->arena};
     for (uint32_t k = 0; k < sem->graph->data.count; k++) {
       found |= !strcmp(sem->graph->data.at[k].name, pair->key + 6);
       spelling_try(&spelling, sem->graph->data.at[k].name);
+      text_printf(&inputs, "%s`%s`", k ? ", " : "", sem->graph->data.at[k].name);
     }
     if (found) continue;
     Diag *diag = report(sem, "E0206", pair->span, "`data.%s`: the model has no input `%s`", pair->key, pair->key + 6);
+    if (inputs.length && inputs.length < 200) diag_note(diag, "its inputs are %s", inputs.at);
     spelling_help(&spelling, diag);
   }
+  check_files(sem, "train");
+  check_files(sem, "valid");
 }
 
 void finish_config(Sem *sem) {

@@ -68,14 +68,14 @@ static bool batch_rule(Sem *sem, OpKind kind, Span span, const Id *inputs, unsig
                     "rank 0, and nothing else");
     return false;
   }
-  bool plain = kind == OP_NEG || kind == OP_COPY || ((kind == OP_ADD || kind == OP_SUB) && sums == 2);
-  if (kind == OP_MUL && sums == 1)
-    plain = value_at(sem, inputs[0])->kind == VALUE_CONST || value_at(sem, inputs[1])->kind == VALUE_CONST;
-  if (kind == OP_DIV && sums == 1) plain = value_at(sem, inputs[1])->kind == VALUE_CONST;
-  if (plain) return true;
+  /* linear in the sum: what does not depend on the samples is a factor, or enters by each micro-batch's share of it */
+  bool plain = kind == OP_NEG || kind == OP_COPY || kind == OP_ADD || kind == OP_SUB || (kind == OP_MUL && sums == 1) ||
+               (kind == OP_DIV && sums == 1 && *batch_sum_of(sem, inputs[0]));
+  if (plain && rank == 0) return true;
   Diag *diag = report(sem, "E0318", span, "a sum over the batch cannot be used by `%s`", written(kind));
-  diag_note(diag, "it is complete only after the last micro-batch: such values can be added to each other, multiplied "
-                  "by a number, and be a loss or a metric");
+  diag_note(diag,
+            "it is complete only after the last micro-batch: such values can be added to other numbers, multiplied "
+            "by numbers that do not depend on the samples, and be a loss or a metric");
   return false;
 }
 

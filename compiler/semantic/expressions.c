@@ -47,8 +47,9 @@ static Val eval_unary(Sem *sem, Frame *frame, const Expr *expr) {
   if (a.kind == VAL_ERROR) return a;
   if (a.kind == VAL_NUMBER) return val_number(const_unary(sem, expr, a.number));
   if (expr->op != '-' || a.kind != VAL_TENSOR || value_at(sem, a.value)->dtype != DT_REAL) {
-    report(sem, a.kind == VAL_TENSOR && expr->op == '-' ? "E0309" : "E0308", expr->span, "`%c` needs %s, and `%s` is %s",
-           expr->op, expr->op == '-' ? "real numbers" : "a boolean", source_text(sem, expr->args[0]->span, 40),
+    report(sem, a.kind == VAL_TENSOR && expr->op == '-' ? "E0309" : "E0308", expr->span,
+           "`%c` needs %s, and `%s` is %s", expr->op, expr->op == '-' ? "real numbers" : "a boolean",
+           source_text(sem, expr->args[0]->span, 40),
            a.kind == VAL_TENSOR ? shape_text(sem, a.value) : "several tensors");
     return val_error();
   }
@@ -57,7 +58,11 @@ static Val eval_unary(Sem *sem, Frame *frame, const Expr *expr) {
   return emit(sem, OP_NEG, expr->span, &a.value, 1, value_at(sem, a.value)->rank, axes);
 }
 
-static Val unknown_call(Sem *sem, Frame *frame, const Expr *expr) {
+bool is_initialiser(const char *name) {
+  return !strcmp(name, "normal") || !strcmp(name, "uniform") || !strcmp(name, "kaiming") || !strcmp(name, "xavier");
+}
+
+void report_unknown_call(Sem *sem, Frame *frame, const Expr *expr) {
   const char *name = expr->name.text;
   const Local *local = find_local(frame, name);
   const Symbol *symbol = find_symbol(sem, frame->unit, name);
@@ -69,18 +74,22 @@ static Val unknown_call(Sem *sem, Frame *frame, const Expr *expr) {
                : symbol->kind == SYMBOL_CONST ? "const"
                : symbol->kind == SYMBOL_MODEL ? "model"
                                               : "module");
-    return val_error();
+    return;
+  }
+  if (is_initialiser(name)) {
+    report(sem, "E0204", expr->span, "`%s` is an initialiser: it stands after `=` in a `param`", name);
+    return;
   }
   const char *dot = strchr(name, '.');
   Symbol *import = dot ? unit_symbol(frame->unit, intern(sem->names, name, (size_t)(dot - name))) : NULL;
-  if (import && import->kind == SYMBOL_IMPORT && !import->import) return val_error(); /* not found, reported */
-  if (!first_unknown(sem, name)) return val_error();
+  if (import && import->kind == SYMBOL_IMPORT && !import->import) return; /* not found, reported */
+  if (!first_unknown(sem, name)) return;
   Diag *diag = report(sem, "E0204", expr->name.span, "unknown block or operation `%s`", name);
   if (import && import->kind == SYMBOL_IMPORT) {
     Spelling inner = spelling_of(dot + 1);
     spelling_symbols(&inner, import->import, 1u << SYMBOL_BLOCK);
     if (inner.best) diag_help(diag, "did you mean `%s.%s`?", import->name, inner.best);
-    return val_error();
+    return;
   }
   Spelling spelling = spelling_of(name);
   spelling_symbols(&spelling, frame->unit, 1u << SYMBOL_BLOCK);
@@ -89,12 +98,6 @@ static Val unknown_call(Sem *sem, Frame *frame, const Expr *expr) {
     diag_help(diag, "import what has it: `import \"std/nn.pd\" as %.*s;`", (int)(dot - name), name);
   else
     spelling_help(&spelling, diag);
-  return val_error();
-}
-
-/* What only an initialiser may say. */
-static bool is_initialiser(const char *name) {
-  return !strcmp(name, "normal") || !strcmp(name, "uniform") || !strcmp(name, "kaiming") || !strcmp(name, "xavier");
 }
 
 static Val eval_call(Sem *sem, Frame *frame, const Expr *expr, const Expr *first) {
@@ -124,11 +127,8 @@ static Val eval_call(Sem *sem, Frame *frame, const Expr *expr, const Expr *first
     call.arg_count = count;
     return val_number(const_eval(sem, frame->unit, frame, &call));
   }
-  if (is_initialiser(name)) {
-    report(sem, "E0204", expr->span, "`%s` is an initialiser: it stands after `=` in a `param`", name);
-    return val_error();
-  }
-  return unknown_call(sem, frame, expr);
+  report_unknown_call(sem, frame, expr);
+  return val_error();
 }
 
 static Val eval_tuple(Sem *sem, Frame *frame, const Expr *expr) {

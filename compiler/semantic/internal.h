@@ -69,6 +69,7 @@ struct Symbol { /* a name of a source file */
   Const constant;
   Id axis;      /* DIM */
   Unit *import; /* IMPORT */
+  bool called;  /* BLOCK: by something that was elaborated */
   bool broken;  /* BLOCK: an error in its body was reported; calls are silent */
 };
 
@@ -204,7 +205,6 @@ struct Sem {
   uint32_t unrolled_ops, unrolled_trips;
   bool unroll_failed;
   VEC(uint8_t) batch_sum;  /* per value: a sum over the batch that is complete only after the last micro-batch */
-  VEC(uint8_t) param_loop; /* per parameter: declared inside a kept loop */
   Id error_axis;
   Id batch;
   bool has_loss;
@@ -308,6 +308,10 @@ const char *naming_child(Sem *sem, Naming *naming, const char *name);
  * one is paid back with sem->depth--. */
 bool go_deeper(Sem *sem, Span span);
 Val eval(Sem *sem, Frame *frame, const Expr *expr);
+/* What only an initialiser may say: `normal` … */
+bool is_initialiser(const char *name);
+/* Reports that a call is of nothing that can be called. */
+void report_unknown_call(Sem *sem, Frame *frame, const Expr *expr);
 
 /* ---- operations.c ---- */
 bool is_operation(const char *name);
@@ -331,6 +335,10 @@ Value *value_at(Sem *sem, Id id);
 Val contract_at(Sem *sem, Frame *frame, const Expr *expr, Val a, Val b);
 Val einsum(Sem *sem, const Expr *expr, const Expr *spec, const char *text, Val a, const Expr *left, const Val *b,
            const Expr *right);
+
+/* ---- unused.c ---- */
+/* Checks what the model does not reach; warns of blocks that no model calls. Needs an elaborated model. */
+void check_unused(Sem *sem);
 
 /* ---- cut.c ---- */
 void cut_segments(Sem *sem);

@@ -53,7 +53,7 @@ Diag *report(const Sem *sem, const char *code, Span span, const char *format, ..
   Diag *diag = diag_error(sem->diagnostics, code, span, "%s", arena_vprintf(sem->arena, format, arguments));
   va_end(arguments);
   for (const Frame *frame = sem->frame; frame && frame->caller; frame = frame->caller)
-    if (is_generic(frame->symbol->item))
+    if (frame->caller->symbol && is_generic(frame->symbol->item))
       diag_note(diag, "in block `%s`, called at %s", frame->symbol->name, place_text(sem, frame->call));
   return diag;
 }

@@ -38,7 +38,7 @@ const KeyRow key_rows[] = {
     {"precision", "reduce", KEY_NAME, "f32", NOWHERE, NOWHERE, 0, 0, "f32|f64"},
     {"data", "train", KEY_TEXT, NULL, NOWHERE, NOWHERE, 0, 0, NULL},
     {"data", "valid", KEY_TEXT, NULL, NOWHERE, NOWHERE, 0, 0, NULL},
-    {"data", "format", KEY_TEXT, NULL, NOWHERE, NOWHERE, 0, 0, NULL},
+    {"data", "format", KEY_NAME, NULL, NOWHERE, NOWHERE, 0, 0, "text|u16|u32|npy|idx"},
     {"data", "seed", KEY_INT, "1234", AT(seed), NOWHERE, 0, HUGE_VAL, NULL},
     {"data", "shuffle", KEY_BOOL, NULL, NOWHERE, NOWHERE, 0, 0, NULL},
     {"data", "scale", KEY_REAL, NULL, NOWHERE, NOWHERE, ANY, NULL},
@@ -88,12 +88,25 @@ void spelling_keys(Spelling *spelling, Sem *sem) {
 
 /* ---- evaluating a key ---- */
 
+enum { SHORT_LIST = 40 }; /* bytes of choices that fit into a sentence */
+
+/* "a, b or c" */
+static const char *choice_list(Sem *sem, const char *choices, const char *last) {
+  Text list = {.arena = sem->arena};
+  for (const char *c = choices; *c;) {
+    size_t length = strcspn(c, "|");
+    bool ends = !c[length];
+    if (c != choices) text_printf(&list, "%s", ends ? last : ", ");
+    text_put(&list, c, length);
+    c += length + !ends;
+  }
+  return list.at;
+}
+
 Const key_error(Sem *sem, const KeyRow *row, const Expr *value, const char *why) {
   Diag *diag = report(sem, !strcmp(row->section, "parallel") ? "E0401" : "E0208", value->span,
                       "`%s` must be %s, not `%s`", dotted_name(sem, row), why, source_text(sem, value->span, 40));
   if (row->choices) {
-    Text list = {.arena = sem->arena};
-    for (const char *c = row->choices; *c; c++) text_put(&list, *c == '|' ? ", " : c, *c == '|' ? 2 : 1);
     Spelling spelling = spelling_of(value->kind == EXPR_STRING ? value->string : source_text(sem, value->span, 40));
     for (const char *c = row->choices; *c;) {
       size_t length = strcspn(c, "|");
@@ -101,7 +114,7 @@ Const key_error(Sem *sem, const KeyRow *row, const Expr *value, const char *why)
       c += length + (c[length] == '|');
     }
     spelling_help(&spelling, diag);
-    diag_note(diag, "possible: %s", list.at);
+    if (strlen(row->choices) > SHORT_LIST) diag_note(diag, "possible: %s", choice_list(sem, row->choices, ", "));
   }
   return (Const){.kind = CONST_ERROR};
 }
@@ -154,7 +167,8 @@ static Const eval_key(Sem *sem, const KeyRow *row, const Expr *value) {
   case KEY_BOOL: {
     if (value->kind == EXPR_NAME && (!strcmp(value->name.text, "on") || !strcmp(value->name.text, "off")))
       return const_bool(value->name.text[1] == 'n');
-    bool word = value->kind == EXPR_NAME && strcmp(value->name.text, "true") != 0 && strcmp(value->name.text, "false") != 0;
+    bool word =
+        value->kind == EXPR_NAME && strcmp(value->name.text, "true") != 0 && strcmp(value->name.text, "false") != 0;
     if (word && !find_symbol(sem, sem->root, value->name.text)) return key_error(sem, row, value, "on or off");
     Const c = const_eval(sem, sem->root, NULL, value);
     return c.kind == CONST_BOOL || c.kind == CONST_ERROR ? c : key_error(sem, row, value, "on or off");
@@ -163,7 +177,8 @@ static Const eval_key(Sem *sem, const KeyRow *row, const Expr *value) {
   case KEY_NAME: {
     const char *text = literal_text(sem, value);
     if (choice_index(row->choices, text) >= 0) return const_text(text);
-    return key_error(sem, row, value, "one of the known kinds");
+    bool brief = strlen(row->choices) <= SHORT_LIST;
+    return key_error(sem, row, value, brief ? choice_list(sem, row->choices, " or ") : "one of the known kinds");
   }
   case KEY_TEXT: {
     if (value->kind == EXPR_NAME && !find_symbol(sem, sem->root, value->name.text)) return const_text(value->name.text);
@@ -269,7 +284,8 @@ void read_binding(Sem *sem, const char *section, const Name *name, const Expr *v
     for (uint32_t i = 0; i < sem->out->config.data.count; i++) {
       KeyValue *old = &sem->out->config.data.at[i];
       if (strcmp(old->key, name->text) != 0) continue;
-      if (!override) diag_label(report(sem, "E0207", name->span, "`data.%s` is given twice", name->text), old->span, "first here");
+      if (!override)
+        diag_label(report(sem, "E0207", name->span, "`data.%s` is given twice", name->text), old->span, "first here");
       old->value = value->string;
       return;
     }

@@ -70,6 +70,7 @@ bool semantic_run(const SemanticInput *input, Semantic *out) {
   prepare(sem);
   if (diag_full(sem->diagnostics) || !choose_model(sem)) return false;
   elaborate_model(sem);
+  if (!diag_full(sem->diagnostics)) check_unused(sem);
   if (diag_errors(sem->diagnostics) == 0) cut_segments(sem);
   finish_config(sem);
   bool fine = diag_errors(sem->diagnostics) == errors && errors == 0;

@@ -435,8 +435,8 @@ Test(semantic, library) {
 Test(semantic, conditions_constants_and_scalars) {
   Result r =
       compile("const deep = true, name = \"a\" ;\n" HEAD DATA "  k = 2; h = x;\n"
-              "  if (deep && layers >= 3 && name == \"a\") { k = k + 1; h = h * k; } else { h = h * unknown; }\n"
-              "  if (!deep) { h = h @ nothing; }\n"
+              "  if (deep && layers >= 3 && name == \"a\") { k = k + 1; h = h * k; } else { h = softmax(h, 7); }\n"
+              "  if (!deep) { h = h @ h; }\n"
               "  param w: [embed, class] = xavier(embed, class), u: [class] = uniform(-1, 1), c: [class] = -1 / 2;\n"
               "  loss mse(h @ w + u + c, h @ w);\n}\n");
   Graph *g = graph_of(&r);
@@ -500,7 +500,7 @@ Test(semantic, frozen_params_and_zero_trips) {
 
 Test(semantic, defines) {
   Define defines[] = {{"layers", "6 * 2"},       {"parallel.pp", "4"},      {"schedule.kind", "zb-h1"},
-                      {"data.train", "a/b.bin"}, {"data.train.x", "x.npy"}, {"shard.wide", "tp"},
+                      {"data.valid", "a/b.bin"}, {"data.train.x", "x.npy"}, {"shard.wide", "tp"},
                       {"train.steps", "1K"}};
   Result r =
       compile_with(HEAD "parallel < pp=2; >\n" DATA "  h = x; repeat layers { param w: [embed, embed]; h = h @ w; }\n"

@@ -1,0 +1,188 @@
+/* What the elaboration of the model does not reach: blocks that nothing calls, and branches that are not taken. Every
+ * name in them is looked up; a block whose inputs have known shapes is checked like one that is called, with inputs
+ * made for it. Generic blocks cannot be: which shapes they are for, only a call says. */
+#include <string.h>
+
+#include "semantic/elaborate.h"
+
+typedef VEC(Symbol *) Symbols;
+
+/* ---- names ---- */
+
+static void add_name(Sem *sem, Frame *frame, const Name *name) {
+  Local local = {.name = name->text, .span = name->span, .value = val_error()};
+  if (name->text && !find_local(frame, name->text)) vec_push(sem->arena, &frame->locals, local);
+}
+
+static void add_names(Sem *sem, Frame *frame, Stmt *const *body, uint32_t count) {
+  for (uint32_t i = 0; i < count; i++) {
+    const Stmt *stmt = body[i];
+    for (uint32_t k = 0; k < stmt->param_count; k++) add_name(sem, frame, &stmt->params[k].name);
+    for (uint32_t k = 0; stmt->kind == STMT_ASSIGN && k < stmt->target_count; k++)
+      add_name(sem, frame, &stmt->targets[k]);
+    add_name(sem, frame, &stmt->index);
+    add_names(sem, frame, stmt->body, stmt->body_count);
+    add_names(sem, frame, stmt->otherwise, stmt->otherwise_count);
+  }
+}
+
+static void check_name(Sem *sem, Frame *frame, const Name *name) {
+  Const ignored;
+  if (find_local(frame, name->text) || find_symbol(sem, frame->unit, name->text)) return;
+  if (!strcmp(name->text, "true") || !strcmp(name->text, "false")) return;
+  if (strchr(name->text, '.') && section_const(sem, name->text, &ignored)) return;
+  report_unknown_name(sem, frame->unit, frame, name);
+}
+
+static void check_expr(Sem *sem, Frame *frame, const Expr *expr, bool initial) {
+  if (!expr) return;
+  if (expr->kind == EXPR_NAME) check_name(sem, frame, &expr->name);
+  if (expr->kind == EXPR_CALL) {
+    const char *name = expr->name.text;
+    const Symbol *symbol = find_symbol(sem, frame->unit, name);
+    bool known = (symbol && symbol->kind == SYMBOL_BLOCK) || is_operation(name) || is_const_function(name);
+    if (!known && !(initial && is_initialiser(name))) report_unknown_call(sem, frame, expr);
+    if (!strcmp(name, "gelu")) { /* `approximate=tanh` is a word */
+      if (expr->arg_count) check_expr(sem, frame, expr->args[0], false);
+      return;
+    }
+  }
+  for (uint32_t i = 0; i < expr->arg_count; i++) check_expr(sem, frame, expr->args[i], false);
+}
+
+static void check_type(Sem *sem, Frame *frame, const TypeExpr *type) {
+  for (uint32_t i = 0; type && i < type->dim_count; i++) check_expr(sem, frame, type->dims[i], false);
+}
+
+static void check_names(Sem *sem, Frame *frame, Stmt *const *body, uint32_t count) {
+  for (uint32_t i = 0; i < count && !diag_full(sem->diagnostics); i++) {
+    const Stmt *stmt = body[i];
+    for (uint32_t k = 0; k < stmt->param_count; k++) {
+      check_type(sem, frame, stmt->params[k].type);
+      check_expr(sem, frame, stmt->params[k].init, true);
+    }
+    check_expr(sem, frame, stmt->value, false);
+    check_expr(sem, frame, stmt->upper, false);
+    check_names(sem, frame, stmt->body, stmt->body_count);
+    check_names(sem, frame, stmt->otherwise, stmt->otherwise_count);
+  }
+}
+
+static void check_item(Sem *sem, const Symbol *symbol) {
+  const Item *item = symbol->item;
+  Frame frame = {.unit = symbol->unit, .symbol = symbol};
+  for (uint32_t i = 0; i < item->size_count; i++) add_name(sem, &frame, &item->sizes[i]);
+  for (uint32_t i = 0; i < item->input_count; i++) {
+    check_type(sem, &frame, item->inputs[i].type);
+    check_expr(sem, &frame, item->inputs[i].value, false);
+  }
+  for (uint32_t i = 0; i < item->input_count; i++) add_name(sem, &frame, &item->inputs[i].name);
+  check_type(sem, &frame, item->result);
+  add_names(sem, &frame, item->body, item->body_count);
+  check_names(sem, &frame, item->body, item->body_count);
+}
+
+/* ---- shapes ---- */
+
+/* An input as if it came from the data; false when its type does not say which shape it has. */
+static bool make_input(Sem *sem, Frame *frame, const Input *input) {
+  Local local = {.name = input->name.text, .span = input->name.span, .is_value = true, .value = val_error()};
+  if (input->type) {
+    const TypeExpr *type = input->type;
+    Value value = {.kind = VALUE_DATA, .name = input->name.text, .span = input->name.span, .segment = NO_ID};
+    if (type->leading_run || type->dim_count > MAX_RANK || !type_dtype(sem, type, &value.dtype)) return false;
+    for (uint32_t i = 0; i < type->dim_count; i++) value.axes[i] = axis_of_expr(sem, frame->unit, NULL, type->dims[i]);
+    value.rank = (uint8_t)type->dim_count;
+    if (!check_tensor(sem, type->span, arena_printf(sem->arena, "input `%s`", input->name.text), value.rank,
+                      value.axes))
+      return false;
+    vec_push(sem->arena, &sem->graph->values, value);
+    local.value = val_tensor(sem->graph->values.count - 1);
+  }
+  vec_push(sem->arena, &frame->locals, local);
+  return true;
+}
+
+/* Calls the block and forgets what that adds to the program. */
+static void check_shapes(Sem *sem, Symbol *block) {
+  const Item *item = block->item;
+  uint32_t values = sem->graph->values.count, ops = sem->graph->ops.count, params = sem->graph->params.count,
+           drafts = sem->drafts.count, sums = sem->batch_sum.count;
+  Naming naming = {.prefix = ""};
+  Frame caller = {.unit = block->unit, /* of no block: nobody is told of this call */
+                  .naming = &naming,
+                  .call = item->name.span};
+  Expr call = {.kind = EXPR_CALL, .span = item->name.span, .name = item->name};
+  Expr **args = ARENA_ARRAY(sem->arena, Expr *, item->input_count + 1);
+  Name *names = ARENA_ARRAY(sem->arena, Name, item->input_count + 1);
+  uint32_t count = 0;
+  bool usable = true;
+  for (uint32_t i = 0; i < item->input_count && usable; i++) {
+    usable = make_input(sem, &caller, &item->inputs[i]);
+    if (!usable || !item->inputs[i].type) continue;
+    args[count] = ARENA_NEW(sem->arena, Expr);
+    *args[count++] = (Expr){.kind = EXPR_NAME, .span = item->inputs[i].name.span, .name = item->inputs[i].name};
+  }
+  begin_segment(sem, block->name, item->name.span);
+  if (usable) call_block(sem, &caller, block, &call, count, args, names);
+  sem->current = NO_ID;
+  sem->graph->values.count = values;
+  sem->graph->ops.count = ops;
+  sem->graph->params.count = params;
+  sem->drafts.count = drafts;
+  if (sem->batch_sum.count > sums) sem->batch_sum.count = sums;
+}
+
+/* ---- reach ---- */
+
+static void reach_expr(Sem *sem, const Unit *unit, const Expr *expr, Symbols *reached);
+
+static void reach(Sem *sem, Symbol *symbol, Symbols *reached) {
+  for (uint32_t i = 0; i < reached->count; i++)
+    if (reached->at[i] == symbol) return;
+  vec_push(sem->arena, reached, symbol);
+}
+
+static void reach_body(Sem *sem, const Unit *unit, Stmt *const *body, uint32_t count, Symbols *reached) {
+  for (uint32_t i = 0; i < count; i++) {
+    reach_expr(sem, unit, body[i]->value, reached);
+    reach_body(sem, unit, body[i]->body, body[i]->body_count, reached);
+    reach_body(sem, unit, body[i]->otherwise, body[i]->otherwise_count, reached);
+  }
+}
+
+static void reach_expr(Sem *sem, const Unit *unit, const Expr *expr, Symbols *reached) {
+  if (!expr) return;
+  Symbol *symbol = expr->kind == EXPR_CALL ? find_symbol(sem, unit, expr->name.text) : NULL;
+  if (symbol && symbol->kind == SYMBOL_BLOCK && symbol->unit == sem->root) reach(sem, symbol, reached);
+  for (uint32_t i = 0; i < expr->arg_count; i++) reach_expr(sem, unit, expr->args[i], reached);
+}
+
+static void warn_unused(Sem *sem) {
+  Symbols reached = {0};
+  for (uint32_t i = 0; i < sem->root->order.count; i++)
+    if (sem->root->order.at[i]->kind == SYMBOL_MODEL) reach(sem, sem->root->order.at[i], &reached);
+  for (uint32_t i = 0; i < reached.count; i++)
+    reach_body(sem, sem->root, reached.at[i]->item->body, reached.at[i]->item->body_count, &reached);
+  for (uint32_t i = 0; i < sem->root->order.count; i++) {
+    Symbol *symbol = sem->root->order.at[i];
+    bool found = symbol->kind != SYMBOL_BLOCK;
+    for (uint32_t k = 0; k < reached.count && !found; k++) found = reached.at[k] == symbol;
+    if (found) continue;
+    Diag *diag =
+        diag_warning(sem->diagnostics, "W0203", symbol->span, "block `%s` is not called by any model", symbol->name);
+    if (symbol->item->size_count)
+      diag_note(diag, "it has sizes that only a call makes known: so far its names are checked, not its shapes");
+    diag_help(diag, "call it, or remove it");
+  }
+}
+
+void check_unused(Sem *sem) {
+  for (uint32_t i = 0; i < sem->root->order.count && !diag_full(sem->diagnostics); i++) {
+    Symbol *symbol = sem->root->order.at[i];
+    if (symbol->kind == SYMBOL_BLOCK && !symbol->called && !symbol->item->size_count && sem->batch != NO_ID)
+      check_shapes(sem, symbol);
+    if (symbol->kind == SYMBOL_BLOCK || symbol->kind == SYMBOL_MODEL) check_item(sem, symbol);
+  }
+  if (!diag_errors(sem->diagnostics)) warn_unused(sem);
+}
