@@ -70,21 +70,25 @@ void document_state_costs(Arena *arena, Document *document, ShareCosts costs) {
 
 /* ---- generating ---- */
 
+/* Placed for the costs that the document has by now: a slow link has its receives posted earlier. */
 static void add_messages(Arena *arena, Document *document) {
   bool *gradients = ARENA_ARRAY(arena, bool, document->pipeline.chunk_count);
   for (int chunk = 1; chunk < document->pipeline.chunk_count; chunk++) gradients[chunk] = true;
-  schedule_insert_communication(arena, &document->pipeline, gradients, false);
+  schedule_insert_timed_communication(arena, &document->pipeline, &document->times, gradients, false);
   document->messages = true;
 }
 
-void document_adopt(Arena *arena, const char *kind, const pd_pipeline *pipeline, int chunks, Document *document) {
+void document_adopt(Arena *arena, const char *kind, const pd_pipeline *pipeline, int chunks, ShareCosts costs,
+                    Document *document) {
   *document = (Document){.form = DOCUMENT_SCHEDULE, .kind = kind, .pipeline = *pipeline, .chunks = chunks, .unit = ""};
+  document_set_costs(arena, document, costs);
   add_messages(arena, document);
 }
 
-void document_generate(Arena *arena, const ScheduleKind *kind, const ScheduleRequest *request, Document *document) {
+void document_generate(Arena *arena, const ScheduleKind *kind, const ScheduleRequest *request, ShareCosts costs,
+                       Document *document) {
   pd_pipeline pipeline = schedule_make(arena, kind, request);
-  document_adopt(arena, kind->name, &pipeline, request->chunks, document);
+  document_adopt(arena, kind->name, &pipeline, request->chunks, costs, document);
 }
 
 /* ---- sizes ---- */

@@ -52,10 +52,12 @@ const char *schedule_read_csv(Arena *arena, const char *text, size_t length, Doc
 const char *plan_read(Arena *arena, const char *text, size_t length, Document *document);
 void document_free(Document *document);
 
-/* A compute-only schedule that was just made; messages are added. */
-void document_adopt(Arena *arena, const char *kind, const pd_pipeline *pipeline, int chunks, Document *document);
+/* A compute-only schedule that was just made; messages are added where these costs want them. */
+void document_adopt(Arena *arena, const char *kind, const pd_pipeline *pipeline, int chunks, ShareCosts costs,
+                    Document *document);
 /* The schedule that `kind` generates, with messages. */
-void document_generate(Arena *arena, const ScheduleKind *kind, const ScheduleRequest *request, Document *document);
+void document_generate(Arena *arena, const ScheduleKind *kind, const ScheduleRequest *request, ShareCosts costs,
+                       Document *document);
 /* Sets costs and times; a chunk takes 1 / chunks of them. */
 void document_set_costs(Arena *arena, Document *document, ShareCosts costs);
 /* The same for a document that was read: what it claimed under its own costs and bytes is forgotten, and a plan is from

@@ -198,8 +198,7 @@ static int generate(Arena *arena, const Wanted *wanted, Document *document) {
     fprintf(stderr, "pdc: %s\n", why);
     return EXIT_PROGRAM;
   }
-  document_generate(arena, kind, &request, document);
-  document_set_costs(arena, document, wanted->costs);
+  document_generate(arena, kind, &request, wanted->costs, document);
   return -1;
 }
 
@@ -230,8 +229,7 @@ static int choose(Arena *arena, const Wanted *wanted, Document *document) {
     fprintf(stderr, "pdc: auto: %s\n", choice.rejected[i]);
   fprintf(stderr, "pdc: auto: %s\n", choice.why);
   if (!found) return EXIT_PROGRAM;
-  document_adopt(arena, choice.kind, &choice.pipeline, choice.chunks, document);
-  document_set_costs(arena, document, wanted->costs);
+  document_adopt(arena, choice.kind, &choice.pipeline, choice.chunks, wanted->costs, document);
   return -1;
 }
 

@@ -103,8 +103,21 @@ def test_oracle_table():
         check(got == (makespan, beta, sigma, peak), "%s with %d chunks: %s" % (kind, chunks, got))
 
 
+def test_link_latency():
+    """A hop of c costs gpipe and eager-1f1b 2c(p-1), 1f1b 2c(p-2) + 2c(p-1)m/p: receives are posted in time."""
+    for pp, m, c in ((4, 8, 0.1), (4, 16, 0.05), (3, 9, 0.1), (8, 16, 0.01)):
+        for kind, exposed in (("gpipe", 2 * c * (pp - 1)), ("eager-1f1b", 2 * c * (pp - 1)), ("1f1b", 2 * c * (pp - 2) + 2 * c * (pp - 1) * m / pp)):
+            text = schedule(kind, pp, m, "--costs=1,1,1,%g" % c).out
+            harness.close(json.loads(text)["certificate"]["beta"], 3 * (pp - 1) + exposed, 1e-12, "beta of %s, pp %d, m %d, link %g" % (kind, pp, m, c))
+            certified = pdc("certify", "-", source=text)
+            check(certified.code == 0, certified.describe())
+            table = pdc("schedule", "--costs=1,1,1,%g" % c, "-", source=schedule(kind, pp, m, "--format=csv").out)
+            check(json.loads(table.out)["certificate"]["beta"] == json.loads(text)["certificate"]["beta"], "%s read without its messages" % kind)
+
+
 def test_auto_is_never_worse_than_a_kind():
-    for costs, options in (("1,1,1,0", ()), ("1,1.3,0.7,0", ()), ("1,1,1,0", ("--memory=3",)), ("2,1,3,0", ("--chunks=1",))):
+    for costs, options in (("1,1,1,0", ()), ("1,1.3,0.7,0", ()), ("1,1,1,0", ("--memory=3",)), ("2,1,3,0", ("--chunks=1",)), ("1,1,1,0.1", ()),
+                           ("1,2,1,0.5", ("--memory=4",))):
         auto = schedule("auto", 4, 8, "--costs=" + costs, *options)
         check(auto.err.startswith("pdc: auto: ") and auto.err.count("\n") == 1, auto.describe())
         mine = json.loads(auto.out)["certificate"]
@@ -114,6 +127,8 @@ def test_auto_is_never_worse_than_a_kind():
             if other.code == 0:
                 theirs = json.loads(other.out)["certificate"]
                 check(mine["makespan"] <= theirs["makespan"] + 1e-9, "%s %s: auto takes %s, %s %s" % (costs, options, mine["makespan"], kind, theirs["makespan"]))
+        said = re.search(r"one step takes ([0-9.]+)", auto.err)
+        check(said is None or abs(float(said.group(1)) - mine["makespan"]) < 1e-6, "auto says %s, the schedule takes %s" % (auto.err, mine["makespan"]))
         result = pdc("certify", "-", source=auto.out)
         check(result.code == 0, result.describe())
     result = schedule("auto", 4, 8, "--memory=0.5", code=1)

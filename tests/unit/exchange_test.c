@@ -25,8 +25,7 @@ static Made make(Arena *arena, const char *name, int pp, int chunks, int64_t m, 
   const char *why = kind->refuse ? kind->refuse(arena, &request) : NULL;
   cr_assert_null(why, "%s", why);
   Made made = {.json = {.arena = arena}, .csv = {.arena = arena}, .comms = {.arena = arena}, .waits = {.arena = arena}};
-  document_generate(arena, kind, &request, &made.document);
-  document_set_costs(arena, &made.document, costs);
+  document_generate(arena, kind, &request, costs, &made.document);
   document_measure(arena, &made.document, &made.measure);
   cr_assert_null(made.measure.why, "%s: %s", name, made.measure.why);
   schedule_write_json(&made.document, &made.measure, &made.json);
