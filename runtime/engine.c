@@ -239,7 +239,7 @@ static void act(pd_engine *engine, int64_t index, pd_action action) {
     pd_engine_receive_gradients(engine, chunk, action.microbatch);
     break;
   case PD_REDUCE_GRAD:
-    pd_engine_finish_buckets(engine, action.chunk);
+    pd_engine_reduce_chunk(engine, action.chunk);
     break;
   case PD_ACTION_KINDS:
     break;

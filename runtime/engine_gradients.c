@@ -1,7 +1,9 @@
 /* Gradients of parameters once a rank has its own: summed over the uses of a tied parameter, and over replicas.
  *
  * Buckets start in the order of the layout, which is the order in which they become final, the same on every member of
- * the communicator; two may be under way at once. Tied parameters come last, after their slots have been summed. */
+ * the communicator. Two may be under way at once; a later one that is final waits its turn while the list goes on, so
+ * reductions hide behind what is left to compute. Only the end of the step waits for them. Tied parameters come last,
+ * after their slots have been summed. */
 #include <string.h>
 
 #include "engine_state.h"
@@ -11,7 +13,7 @@ static const pd_bucket *bucket_at(const pd_engine *engine, int b) {
 }
 
 void pd_engine_open_buckets(pd_engine *engine) {
-  engine->next_bucket = 0;
+  engine->next_bucket = engine->final_buckets = 0;
   engine->buckets_open = engine->world->dp > 1;
 }
 
@@ -32,31 +34,35 @@ static void start_next_bucket(pd_engine *engine) {
   pd_reduction_start(reduction);
 }
 
-void pd_engine_unit_is_final(pd_engine *engine, int chunk, int64_t unit) {
-  if (!engine->buckets_open) return;
-  while (engine->next_bucket < engine->layout->bucket_count) {
-    const pd_bucket *bucket = bucket_at(engine, engine->next_bucket);
-    if (bucket->chunk != chunk || bucket->unit < unit) return;
+/* Starts what is final and has a place to go. Never waits. */
+static void start_final_buckets(pd_engine *engine) {
+  while (engine->next_bucket < engine->final_buckets && pd_reduction_test(&engine->reductions[engine->next_bucket % 2])) {
     start_next_bucket(engine);
   }
+}
+
+void pd_engine_unit_is_final(pd_engine *engine, int chunk, int64_t unit) {
+  if (!engine->buckets_open) return;
+  while (engine->final_buckets < engine->layout->bucket_count) {
+    const pd_bucket *bucket = bucket_at(engine, engine->final_buckets);
+    if (bucket->chunk != chunk || bucket->unit < unit) break;
+    engine->final_buckets++;
+  }
+  start_final_buckets(engine);
 }
 
 void pd_engine_progress_buckets(pd_engine *engine) {
   pd_reduction_test(&engine->reductions[0]);
   pd_reduction_test(&engine->reductions[1]);
+  start_final_buckets(engine);
 }
 
-/* Those of `chunk`, and of chunks whose gradients are final before its. */
-void pd_engine_finish_buckets(pd_engine *engine, int chunk) {
+void pd_engine_reduce_chunk(pd_engine *engine, int chunk) {
   if (!engine->buckets_open) return;
-  int last = PD_NONE;
-  for (int b = 0; b < engine->layout->bucket_count; b++) {
-    if (bucket_at(engine, b)->chunk == chunk) last = b;
+  for (int b = engine->final_buckets; b < engine->layout->bucket_count; b++) {
+    if (bucket_at(engine, b)->chunk == chunk) engine->final_buckets = b + 1;
   }
-  while (engine->next_bucket <= last) start_next_bucket(engine);
-  if (last < 0 || last < engine->next_bucket - 2) return; /* finished when a later one took its place */
-  if (last == engine->next_bucket - 1) finish_reduction(engine, &engine->reductions[(last + 1) % 2]);
-  finish_reduction(engine, &engine->reductions[last % 2]);
+  pd_engine_progress_buckets(engine);
 }
 
 /* ---- tied parameters ---- */

@@ -54,7 +54,8 @@ struct pd_engine {
   const void **data;                /* per model input, of the micro-batch under way */
   int64_t act_unit, act_microbatch; /* what the shared act block holds (recompute) */
   /* gradient buckets */
-  int next_bucket;   /* the first that is not started */
+  int next_bucket;                  /* the first that is not started */
+  int final_buckets;                /* so many, in order, are final */
   bool buckets_open; /* a step is under way that ends with their reduction */
   pd_reduction reductions[2];
   MPI_Request *tied_requests;
@@ -89,10 +90,11 @@ void pd_engine_wait(pd_engine *engine, MPI_Request *requests, int count, const c
 
 /* ---- engine_gradients.c ---- */
 void pd_engine_open_buckets(pd_engine *engine);
-/* The weight gradients of `unit` are final: starts what buckets that completes. */
+/* The weight gradients of `unit` are final: the buckets that completes start as soon as they can. */
 void pd_engine_unit_is_final(pd_engine *engine, int chunk, int64_t unit);
 void pd_engine_progress_buckets(pd_engine *engine);
-void pd_engine_finish_buckets(pd_engine *engine, int chunk);
+/* REDUCE_GRAD: all buckets of `chunk`, and of chunks that were final before it, are final. Does not wait for them. */
+void pd_engine_reduce_chunk(pd_engine *engine, int chunk);
 /* Sums tied gradients over their slots, then what is left over replicas. */
 void pd_engine_finish_gradients(pd_engine *engine);
 
