@@ -3,6 +3,7 @@ at all, memory that is refused when it does not fit, volumes of communication by
 import hashlib
 import json
 import os
+import re
 import shutil
 
 import harness
@@ -43,6 +44,19 @@ def test_parameter_counts():
     for name, count in (("gpt3-175b", 174615846912), ("gpt2-124m", 124439808), ("llama3-70b", 70552387584)):
         text = pdc("check", "-v", example(name)).err
         check("%d parameters" % count in text, "%s should have %d parameters: %s" % (name, count, text[:200]))
+
+
+def test_reference_programs():
+    """The models as the language's definition has them, every block written out, are the examples, which use the library."""
+    counts = {"gpt3-175b": 174615846912, "llama3-70b": 70552387584, "mlp-residual": 67963914}
+    for name, count in counts.items():
+        path = os.path.join(harness.PROGRAMS, "reference", name + ".pd")
+        text = pdc("check", "-v", path)
+        check(text.code == 0 and "%d parameters" % count in text.err, text.describe())
+        if not os.path.exists(example(name)):
+            continue
+        plans = [re.sub(r'"(tensor|sha256)": "[^"]*"', "", output("--emit=plan", file)) for file in (path, example(name))]
+        check(plans[0] == plans[1], "the plan of examples/%s.pd is not that of the program without the library" % name)
 
 
 def test_tensor_parallel_volume():

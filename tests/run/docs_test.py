@@ -273,7 +273,7 @@ def test_library_is_documented():
     documented = {re.match(r"nn\.(\w+)\(", code_in(row[0])[0]).group(1): set(re.findall(r"`(\w+):", row[2])) for row in table[1:]}
     real = {}
     for block in re.split(r"^block ", read(os.path.join(harness.ROOT, "templates", "std", "nn.pd")), flags=re.M)[1:]:
-        declared = re.search(r"param ([^;]*);", block).group(1)
+        declared = " ".join(re.findall(r"param ([^;]*);", block))
         real[re.match(r"\w+", block).group()] = set(re.findall(r"(\w+): \[", declared))
     same(documented, real, "blocks of std/nn.pd and their parameters")
 
