@@ -124,9 +124,9 @@ pd_engine *pd_engine_new(const pd_program *program, const pd_pipeline *pipeline,
   engine->f64 = single ? NULL : pd_kernels_select_f64(kernel_set);
   if (engine->f32 == NULL && engine->f64 == NULL) pd_fail(PD_EXIT_USAGE, "there is no kernel set `%s`", kernel_set);
   if (program->use_kernels != NULL) program->use_kernels(kernel_set);
-  if (pipeline->copies > 1 || pipeline->step != 0) {
-    pd_fail(PD_EXIT_PLAN, "the plan's schedule %s, which this version plans but does not run",
-            pipeline->copies > 1 ? "holds the model more than once" : "updates weights without a flush");
+  if (pipeline->copies > 1) {
+    pd_fail(PD_EXIT_PLAN,
+            "the plan's schedule holds the model more than once, which this version plans but does not run");
   }
   engine->layout = pd_layout_new(program, pipeline, world->pp_rank);
   check_plan(engine);
@@ -138,6 +138,7 @@ pd_engine *pd_engine_new(const pd_program *program, const pd_pipeline *pipeline,
   engine->ignored = allocate((size_t)engine->result_count, sizeof(double));
   engine->data = allocate((size_t)program->data_count, sizeof *engine->data);
   engine->act_unit = PD_NONE;
+  pd_engine_open_versions(engine);
   pd_world_set_tensor_scratch(engine->memory + engine->layout->tensor, engine->layout->tensor_elements);
   show_name(engine, "start");
   return engine;
@@ -151,6 +152,7 @@ void pd_engine_free(pd_engine *engine) {
   free(engine->chunks);
   for (int i = 0; i < 2; i++) free(engine->reductions[i].requests);
   free(engine->tied_requests);
+  pd_engine_close_versions(engine);
   free(engine->results);
   free(engine->ignored);
   free(engine->data);
@@ -246,23 +248,38 @@ static void act(pd_engine *engine, int64_t index, pd_action action) {
   }
 }
 
-void pd_engine_step(pd_engine *engine, uint64_t step, uint64_t seed, const double *inverse_counts, double *results) {
+static void do_list(pd_engine *engine) {
   const pd_layout *layout = engine->layout;
   const pd_action_list *list = &engine->pipeline->ranks[engine->world->pp_rank];
-  open_pass(
-      engine,
-      (pd_pass){.step = step, .seed = seed, .inverse_counts = inverse_counts, .batch_scale = 1, .training = true});
   show_name(engine, "start");
   pd_engine_clear(engine, layout->bytes[PD_MEMORY_GRADIENTS], engine->memory + layout->base[PD_MEMORY_GRADIENTS]);
-  pd_engine_open_buckets(engine);
   for (int64_t i = 0; i < list->count; i++) {
     show_action(engine, list->at[i]);
     act(engine, i, list->at[i]);
   }
   show_name(engine, "gradients");
   pd_engine_settle_all(engine);
+}
+
+void pd_engine_step(pd_engine *engine, uint64_t step, uint64_t seed, const double *inverse_counts, double *results) {
+  open_pass(
+      engine,
+      (pd_pass){.step = step, .seed = seed, .inverse_counts = inverse_counts, .batch_scale = 1, .training = true});
+  pd_engine_open_buckets(engine);
+  do_list(engine);
   pd_engine_finish_gradients(engine);
   show_name(engine, "results");
+  close_pass(engine, engine->program->microbatches, results);
+  show_name(engine, "end");
+}
+
+void pd_engine_step_updating(pd_engine *engine, uint64_t step, uint64_t seed, const pd_updates *updates,
+                             double *results) {
+  open_pass(engine, (pd_pass){.step = step, .seed = seed, .batch_scale = 1, .updates = updates, .training = true});
+  pd_engine_begin_versions(engine);
+  do_list(engine);
+  show_name(engine, "results");
+  pd_engine_finish_versions(engine);
   close_pass(engine, engine->program->microbatches, results);
   show_name(engine, "end");
 }

@@ -28,6 +28,16 @@ int64_t pd_engine_first_sample(const pd_engine *engine, int64_t mb);
  * replicas, tied parameters summed). inverse_counts: per normaliser. results[0] is the loss of the whole step,
  * results[1..] the metrics, the same bits on every rank. */
 void pd_engine_step(pd_engine *engine, uint64_t step, uint64_t seed, const double *inverse_counts, double *results);
+/* The same for a pipeline that updates within its list (pd_pipeline.step): pd_list_updates of them, each as soon as a
+ * chunk has its gradient, from weights that are as old as the schedule says. */
+typedef struct pd_updates {
+  double rate;
+  const int64_t *number;        /* per update: its number, from 1; 0: it changes nothing */
+  const double *inverse_counts; /* per update, then per normaliser: of its micro-batches, divided by how many updates */
+  double *norms;                /* per update: out, the norm of its gradient */
+} pd_updates;
+void pd_engine_step_updating(pd_engine *engine, uint64_t step, uint64_t seed, const pd_updates *updates,
+                             double *results);
 /* Forward only over `count` micro-batches; samples[i] valid rows in micro-batch i of this replica. */
 void pd_engine_evaluate(pd_engine *engine, int64_t count, const int64_t *samples, const double *inverse_counts,
                         double batch_scale, double *results);

@@ -35,6 +35,11 @@ static pd_local local_part(const pd_world *world, const pd_param_info *param) {
   return local;
 }
 
+/* Where the newest weights lie that have this offset. */
+static char *newest_at(const pd_engine *engine, int64_t offset) {
+  return engine->memory + offset + engine->newest * engine->layout->version_bytes;
+}
+
 static void *at_or_null(const pd_engine *engine, int64_t base, int64_t offset) {
   return base == PD_NONE ? NULL : engine->memory + base + offset;
 }
@@ -49,7 +54,7 @@ static void find_tied(const pd_engine *engine, int param, pd_part *part) {
       if (tied->slots[i].rank < lowest) lowest = tied->slots[i].rank;
     }
     part->owner = lowest == layout->pp_rank;
-    part->weights = engine->memory + tied->weights;
+    part->weights = newest_at(engine, tied->weights);
     part->gradients = at_or_null(engine, tied->gradients, 0);
     for (int i = 0; i < 2; i++) part->moments[i] = at_or_null(engine, tied->moments[i], 0);
   }
@@ -64,7 +69,7 @@ static void find_own(const pd_engine *engine, const pd_param_info *param, int64_
     if (unit < plan->first_unit || unit >= plan->first_unit + plan->unit_count) continue;
     const pd_unit_plan *at = &plan->units[unit - plan->first_unit];
     part->owner = true;
-    part->weights = engine->memory + at->weights + offset;
+    part->weights = newest_at(engine, at->weights + offset);
     if (param->frozen) continue;
     part->gradients = at_or_null(engine, at->gradients, offset);
     for (int i = 0; i < 2; i++) part->moments[i] = at_or_null(engine, at->moments[i], offset);
@@ -167,30 +172,45 @@ static bool counts_here(const pd_engine *engine, int param) {
   return true;
 }
 
-double pd_engine_grad_norm(pd_engine *engine) {
+int pd_engine_tensor_count(const pd_engine *engine) {
+  int64_t count = 0;
+  for (int p = 0; p < engine->program->param_count; p++)
+    count += trips_of(engine->program, &engine->program->params[p]);
+  return (int)count;
+}
+
+void pd_engine_squares(pd_engine *engine, double *whole, double *split) {
   const pd_program *program = engine->program;
-  int count = 0;
-  for (int p = 0; p < program->param_count; p++) count += (int)trips_of(program, &program->params[p]);
-  double *whole = calloc((size_t)count + 1, sizeof *whole); /* the same on all tensor-parallel ranks */
-  double *split = calloc((size_t)count + 1, sizeof *split); /* one part on each */
-  if (whole == NULL || split == NULL) pd_fail(PD_EXIT_MEMORY, "out of memory");
   int i = 0;
   for (int p = 0; p < program->param_count; p++) {
     const pd_param_info *info = &program->params[p];
     for (int64_t trip = 0; trip < trips_of(program, info); trip++, i++) {
       pd_part part = pd_engine_part(engine, p, trip);
+      whole[i] = split[i] = 0;
       if (part.gradients == NULL || !counts_here(engine, p)) continue;
       *(info->split_axis == PD_NONE ? &whole[i] : &split[i]) = sum_squares(engine, &part);
     }
   }
+}
+
+double pd_engine_norm_of(pd_engine *engine, double *whole, double *split) {
+  const int count = pd_engine_tensor_count(engine);
   pd_sum_double(engine->world->tensor, split, count);
-  for (i = 0; i < count; i++) whole[i] += split[i];
+  for (int i = 0; i < count; i++) whole[i] += split[i];
   pd_sum_double(engine->world->pipe, whole, count); /* of which one is not zero */
   double sum = 0;
-  for (i = 0; i < count; i++) sum += whole[i];
-  free(whole);
-  free(split);
+  for (int i = 0; i < count; i++) sum += whole[i];
   return sqrt(sum);
+}
+
+double pd_engine_grad_norm(pd_engine *engine) {
+  const size_t count = (size_t)pd_engine_tensor_count(engine);
+  double *squares = calloc(2 * count + 1, sizeof *squares);
+  if (squares == NULL) pd_fail(PD_EXIT_MEMORY, "out of memory");
+  pd_engine_squares(engine, squares, squares + count);
+  double norm = pd_engine_norm_of(engine, squares, squares + count);
+  free(squares);
+  return norm;
 }
 
 /* ---- update ---- */

@@ -3,7 +3,8 @@
  *   engine_walk.c      one chunk's forward and backward for one micro-batch
  *   engine_messages.c  what passes between chunks
  *   engine_gradients.c gradients over replicas and over the uses of tied parameters
- *   engine_params.c    parameters: where they are, initial values, norm, update */
+ *   engine_params.c    parameters: where they are, initial values, norm, update
+ *   engine_versions.c  several versions of the weights, and updates within a list */
 #ifndef PD_ENGINE_STATE_H
 #define PD_ENGINE_STATE_H
 
@@ -31,7 +32,8 @@ typedef struct pd_pass {
   uint64_t step, seed;
   const double *inverse_counts;
   double batch_scale;
-  const int64_t *samples; /* per micro-batch; NULL: all of them */
+  const int64_t *samples;    /* per micro-batch; NULL: all of them */
+  const pd_updates *updates; /* NULL: the list updates nothing, and all of it runs with the newest weights */
   bool training;
 } pd_pass;
 
@@ -49,9 +51,17 @@ struct pd_engine {
   pd_chunk_state *chunks; /* as in the layout */
   pd_pass pass;
   int result_count;
-  double *results;                  /* per micro-batch */
-  double *ignored;                  /* results of a forward that is run again */
-  const void **data;                /* per model input, of the micro-batch under way */
+  double *results;   /* per micro-batch */
+  double *ignored;   /* results of a forward that is run again */
+  const void **data; /* per model input, of the micro-batch under way */
+  /* versions of the weights */
+  int64_t newest;      /* where the newest lies: 0 .. versions - 1 */
+  int64_t made;        /* updates since the start, those that changed nothing included */
+  int64_t made_before; /* of which before this list */
+  int64_t finished;    /* micro-batches of this list whose gradients are in */
+  int64_t *version;    /* per micro-batch under way: where its weights lie */
+  int64_t *users;      /* per version: micro-batches that still need it */
+  double *squares; /* per update and tensor: sums of squares of gradients that all or one tensor-parallel rank has */
   int64_t act_unit, act_microbatch; /* what the shared act block holds (recompute) */
   /* gradient buckets */
   int next_bucket;                  /* the first that is not started */
@@ -98,7 +108,32 @@ void pd_engine_reduce_chunk(pd_engine *engine, int chunk);
 /* Sums tied gradients over their slots, then what is left over replicas. */
 void pd_engine_finish_gradients(pd_engine *engine);
 
+/* ---- engine_params.c ---- */
+/* Tensors of the whole program, each trip its own. */
+int pd_engine_tensor_count(const pd_engine *engine);
+/* The squares of gradients of each, summed up on the one pipeline rank that counts it and else 0: `whole` if all
+ * tensor-parallel ranks hold all of it, else `split`. */
+void pd_engine_squares(pd_engine *engine, double *whole, double *split);
+/* The norm from what pd_engine_squares gave; collective; destroys both. */
+double pd_engine_norm_of(pd_engine *engine, double *whole, double *split);
+
+/* ---- engine_versions.c ---- */
+void pd_engine_open_versions(pd_engine *engine);
+void pd_engine_close_versions(pd_engine *engine);
+void pd_engine_begin_versions(pd_engine *engine);
+/* A forward begins: it chooses its weights. */
+void pd_engine_choose_version(pd_engine *engine, int64_t mb);
+/* Norms of the updates, once the list is done; collective. */
+void pd_engine_finish_versions(pd_engine *engine);
+/* The weight gradient of a micro-batch is in: updates if that was the last one of an update. */
+void pd_engine_weight_grad_done(pd_engine *engine);
+
 /* ---- small things ---- */
+/* Weights at byte `offset`, PD_NONE: none, as micro-batch `mb` sees them. */
+static inline char *pd_weights_at(const pd_engine *engine, int64_t offset, int64_t mb) {
+  int64_t version = engine->pass.updates != NULL ? engine->version[mb] : engine->newest;
+  return offset == PD_NONE ? NULL : engine->memory + offset + version * engine->layout->version_bytes;
+}
 static inline char *pd_slot(const pd_engine *engine, const pd_slots *slots, int64_t mb) {
   return engine->memory + slots->base + slots->bytes * (mb % slots->count);
 }

@@ -44,17 +44,19 @@ static void set_frame(const pd_engine *engine, const pd_chunk_plan *plan, const 
     if (backward) frame->d_out[k] = place_at(engine, plan, unit->d_out[k], mb);
   }
   for (int k = 0; k < segment->shared_count; k++) {
-    frame->shared[k] = byte_at(engine, unit->shared[k]);
+    frame->shared[k] = pd_weights_at(engine, unit->shared[k], mb);
     frame->shared_gradients[k] = byte_at(engine, unit->shared_gradients[k]);
   }
   frame->act = unit->act == PD_NONE ? engine->memory + layout->act : slot + unit->act;
   frame->stash = backward ? pd_slot(engine, &plan->inner, mb) + unit->stash : NULL;
   frame->scratch = engine->memory + layout->scratch;
-  frame->weights = byte_at(engine, unit->weights);
+  frame->weights = pd_weights_at(engine, unit->weights, mb);
   frame->gradients = byte_at(engine, unit->gradients);
   frame->data = engine->data;
   frame->results = backward ? engine->ignored : engine->results + mb * engine->result_count;
   frame->inverse_counts = pass->inverse_counts;
+  if (pass->updates != NULL)
+    frame->inverse_counts = pass->updates->inverse_counts + mb / engine->pipeline->step * program->normaliser_count;
   frame->batch_scale = pass->batch_scale;
   frame->samples = pass->samples != NULL ? pass->samples[mb] : program->microbatch;
   frame->sample0 = pd_engine_first_sample(engine, mb);
@@ -84,6 +86,7 @@ void pd_engine_forward(pd_engine *engine, pd_chunk_state *chunk, int64_t mb) {
   const pd_chunk_plan *plan = chunk->plan;
   pd_frame frame;
   pd_engine_settle_wires(engine, chunk, mb);
+  pd_engine_choose_version(engine, mb);
   chunk->holder[mb % plan->activations.count] = mb;
   set_data(engine, mb);
   for (int64_t u = 0; u < plan->unit_count; u++) {
@@ -148,4 +151,5 @@ void pd_engine_backward(pd_engine *engine, pd_chunk_state *chunk, int64_t mb, bo
     pd_engine_progress(engine);
   }
   if (input) complete_sent(engine, plan, mb);
+  if (weights) pd_engine_weight_grad_done(engine);
 }

@@ -44,6 +44,15 @@ typedef struct context {
   int64_t used[PD_MEMORY_CLASSES];
 } context;
 
+/* Without a flush a rank has one chunk. */
+static int64_t versions_here(const context *c) {
+  int64_t most = 1;
+  for (int chunk = 0; chunk < c->pipeline->chunk_count; chunk++) {
+    if (c->pipeline->rank_of[chunk] == c->rank) most = largest(most, pd_weight_versions(c->pipeline, chunk));
+  }
+  return most;
+}
+
 /* The chunk of copy `copy` of the model that holds `unit`. */
 static int chunk_of_unit(const pd_pipeline *pipeline, int64_t unit, int copy) {
   const int count = pd_copy_chunks(pipeline);
@@ -412,6 +421,8 @@ static void place_all(context *c) {
     place_slots(c, PD_MEMORY_MESSAGES, &plan->sent);
   }
   for (int t = 0; t < layout->tied_count; t++) place_tied(c, &layout->tied[t]);
+  layout->version_bytes = c->used[PD_MEMORY_PARAMETERS];
+  c->used[PD_MEMORY_PARAMETERS] *= layout->versions;
   make_buckets(c);
   place_workspace(c);
 }
@@ -446,6 +457,7 @@ pd_layout *pd_layout_new(const pd_program *program, const pd_pipeline *pipeline,
   if (at == NULL) abort();
   pd_layout *layout = c.layout = carve(&at, 1, sizeof(pd_layout));
   layout->pp_rank = pp_rank;
+  layout->versions = versions_here(&c);
   layout->chunks = carve(&at, n.chunks, sizeof(pd_chunk_plan));
   pd_unit_plan *units = carve(&at, n.units, sizeof(pd_unit_plan));
   layout->tied = carve(&at, n.tied, sizeof(pd_tied_plan));

@@ -135,6 +135,7 @@ struct pd_layout {
   pd_chunk_plan *chunks;  /* of this rank, ascending */
   pd_tied_plan *tied;     /* ascending parameter id */
   pd_bucket *buckets;
+  int64_t versions, version_bytes; /* of this rank's weights; their offsets are those of version 0 */
   /* workspace: bytes in the allocation */
   int64_t scratch, act, temp, zero, tensor;
   int64_t tensor_elements;    /* what `tensor` holds */

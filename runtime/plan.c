@@ -94,6 +94,29 @@ static bool read_head(const pd_program *program, json_t *root, pd_plan *plan, pd
          same(batch, "$.batch", "microbatches", program->microbatches, problem);
 }
 
+/* What the lists mean beside what they say. */
+static bool read_schedule(json_t *root, pd_plan *plan, pd_problem *problem) {
+  json_t *schedule = json_object_get(root, "schedule");
+  pd_pipeline *pipeline = &plan->pipeline;
+  int64_t copies, delay;
+  if (!need_whole(schedule, "$.schedule", "copies", &copies, problem) ||
+      !need_whole(schedule, "$.schedule", "update_every", &pipeline->step, problem) ||
+      !need_whole(schedule, "$.schedule", "delay", &delay, problem)) {
+    return false;
+  }
+  if (copies < 1 || copies > 2 || pipeline->microbatches % copies != 0)
+    return pd_problem_say(
+        problem, "plan: $.schedule.copies is %" PRId64 ", must be 1 or divide the micro-batches in two", copies);
+  if (pipeline->step > 0 && pipeline->microbatches % pipeline->step != 0)
+    return pd_problem_say(problem,
+                          "plan: $.schedule.update_every is %" PRId64 ", must divide the %" PRId64 " micro-batches",
+                          pipeline->step, pipeline->microbatches);
+  if (delay > 1) return pd_problem_say(problem, "plan: $.schedule.delay is %" PRId64 ", must be 0 or 1", delay);
+  pipeline->copies = (int)copies;
+  pipeline->delay = (int)delay;
+  return true;
+}
+
 /* ---- chunks ---- */
 
 /* The unit of trip `trip` of the segment called `name`; units are numbered in program order. */
@@ -245,8 +268,8 @@ bool pd_plan_read(const pd_program *program, pd_plan *plan, pd_problem *problem)
   json_t *root = json_loads(program->plan, JSON_REJECT_DUPLICATES, &error);
   if (root == NULL) return pd_problem_say(problem, "plan: line %d: %s", error.line, error.text);
   const bool good = json_is_object(root)
-                        ? read_head(program, root, plan, problem) && read_chunks(program, root, plan, problem) &&
-                              read_ranks(program, root, plan, problem)
+                        ? read_head(program, root, plan, problem) && read_schedule(root, plan, problem) &&
+                              read_chunks(program, root, plan, problem) && read_ranks(program, root, plan, problem)
                         : pd_problem_say(problem, "plan: $ must be an object");
   json_decref(root);
   plan->pipeline.rank_of = plan->rank_of;

@@ -112,6 +112,22 @@ static void show_memory(const pd_run *run) {
   }
 }
 
+/* A schedule without a flush: how often it updates, and on every pipeline rank how many versions of the weights it
+ * keeps and how many updates late a gradient is. */
+static void show_updates(const pd_pipeline *pipeline) {
+  if (pipeline->step == 0) return;
+  char versions[256] = "", staleness[256] = "";
+  size_t n = 0, k = 0;
+  for (int r = 0; r < pipeline->pp && n < sizeof versions && k < sizeof staleness; r++) { /* chunk r is on rank r */
+    const char *comma = r > 0 ? ", " : "";
+    n += (size_t)snprintf(versions + n, sizeof versions - n, "%s%" PRId64, comma, pd_weight_versions(pipeline, r));
+    k += (size_t)snprintf(staleness + k, sizeof staleness - k, "%s%" PRId64, comma, pd_weight_staleness(pipeline, r));
+  }
+  row("updates",
+      "%" PRId64 " a step, each after %" PRId64 " micro-batch%s; gradients %s updates late, %s versions of the weights",
+      pd_list_updates(pipeline), pipeline->step, pipeline->step == 1 ? "" : "es", staleness, versions);
+}
+
 void pd_progress_table(const pd_run *run) {
   if (run->world.rank != 0 || run->options.quiet) return;
   const pd_program *program = run->program;
@@ -125,6 +141,7 @@ void pd_progress_table(const pd_run *run) {
   row("schedule", "%s%s, %" PRId64 " micro-batch%s of %" PRId64, run->plan.schedule,
       program->recompute ? " with recomputation" : "", program->microbatches, program->microbatches == 1 ? "" : "es",
       program->microbatch);
+  show_updates(&run->plan.pipeline);
   char per_step[48] = "";
   if (!program->tokens_are_samples) {
     snprintf(per_step, sizeof per_step, ", %s tokens",

@@ -106,28 +106,44 @@ int64_t pd_in_flight(const pd_pipeline *pipeline, int chunk) {
   return pd_window_peak(pipeline, pipeline->rank_of[chunk], window);
 }
 
-int64_t pd_weight_versions(const pd_pipeline *pipeline, int chunk) {
-  if (pipeline->step <= 0) return 1;
+typedef struct versions {
+  int64_t most, staleness;
+} versions;
+
+/* Follows the versions of a chunk's weights over its rank's list. */
+static versions follow_versions(const pd_pipeline *pipeline, int chunk) {
+  versions found = {1, 0};
   int64_t count = pipeline->microbatches > 0 ? pipeline->microbatches : 1;
   int64_t *version = calloc((size_t)count, sizeof *version); /* that a micro-batch began with */
   if (version == NULL) abort();
   const pd_action_list *list = &pipeline->ranks[pipeline->rank_of[chunk]];
-  int64_t begun = 0, finished = 0, most = 1; /* micro-batches of a chunk come in order */
-  for (int64_t i = 0; i < list->count; i++) {
+  int64_t begun = 0, finished = 0; /* micro-batches of a chunk come in order */
+  for (int64_t i = 0; i < list->count && finished < count; i++) {
     pd_action action = list->at[i];
     if (action.chunk != chunk) continue;
-    if (action.kind == PD_F && begun < count) {
-      int64_t newest = finished / pipeline->step, own = begun / pipeline->step - pipeline->delay;
-      version[begun++] = pipeline->delay == 0 ? newest : own > 0 ? own : 0;
+    if (action.kind == PD_F && begun < count) version[begun++] = finished / pipeline->step;
+    if (action.kind == PD_B || action.kind == PD_W) {
+      int64_t late = finished / pipeline->step - version[finished];
+      if (late > found.staleness) found.staleness = late;
+      finished++;
     }
-    finished += action.kind == PD_B || action.kind == PD_W;
     int64_t kept = 1, last = finished / pipeline->step;
     for (int64_t mb = begun; mb-- > finished;) {
       kept += version[mb] != last;
       last = version[mb];
     }
-    if (kept > most) most = kept;
+    if (kept > found.most) found.most = kept;
   }
   free(version);
-  return most;
+  return found;
+}
+
+int64_t pd_weight_versions(const pd_pipeline *pipeline, int chunk) {
+  if (pipeline->step <= 0) return 1;
+  return pipeline->delay > 0 ? pipeline->delay + 1 : follow_versions(pipeline, chunk).most;
+}
+
+int64_t pd_weight_staleness(const pd_pipeline *pipeline, int chunk) {
+  if (pipeline->step <= 0) return 0;
+  return pipeline->delay > 0 ? pipeline->delay : follow_versions(pipeline, chunk).staleness;
 }

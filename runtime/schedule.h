@@ -70,9 +70,15 @@ bool pd_action_parse(const char *text, pd_action *action);
  * the end of B or W. */
 int64_t pd_in_flight(const pd_pipeline *pipeline, int chunk);
 
+/* Updates that a chunk makes within its list: 0 unless `step` is set. */
+static inline int64_t pd_list_updates(const pd_pipeline *pipeline) {
+  return pipeline->step > 0 ? pipeline->microbatches / pipeline->step : 0;
+}
 /* Most versions of a chunk's weights that are needed at once: the newest, and those that micro-batches in flight began
- * with. 1 unless `step` is set. */
+ * with; with a delay also those that the next list begins with. 1 unless `step` is set. */
 int64_t pd_weight_versions(const pd_pipeline *pipeline, int chunk);
+/* Most updates that a chunk makes between the version that a gradient is taken at and the update that it goes into. */
+int64_t pd_weight_staleness(const pd_pipeline *pipeline, int chunk);
 
 /* A stretch of a rank's list in which a micro-batch occupies a buffer: from its first action of `from_kinds` (bits
  * 1u << kind) on chunk `from_chunk` to its next one of `to_kinds` on `to_chunk`. An action may both open and close. */

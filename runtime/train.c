@@ -64,34 +64,30 @@ void pd_train_check_data(const pd_run *run) {
   }
 }
 
-/* The rows of this replica for `step`; counts become those of the global batch. */
-static void feed_step(pd_run *run, uint64_t step, int64_t *samples, double *counts) {
-  const pd_program *program = run->program;
-  const int64_t first = run->world.dp_rank * (program->batch / program->dp);
-  for (int n = 0; n < program->normaliser_count; n++) counts[n] = 0;
-  for (int64_t mb = 0; mb < program->microbatches; mb++) {
-    for (int64_t i = 0; i < program->microbatch; i++) {
-      samples[i] = pd_data_sample(&run->train, step, first + mb * program->microbatch + i);
-    }
-    pd_feed(run, &run->train, mb, samples, program->microbatch, counts);
-  }
-  pd_sum_double(run->world.replicas, counts, program->normaliser_count);
-}
-
 /* ---- a step ---- */
 
 typedef struct step_state {
   int64_t *samples;
-  double *counts, *results; /* per normaliser; loss and metrics */
-  int64_t updates;
+  int64_t groups; /* micro-batches in a row that make one gradient: all, or those of an update within the list */
+  double *counts, *results; /* per group and normaliser; loss and metrics */
+  int64_t *number;          /* per group: of its update, or 0 */
+  double *norms;            /* per group */
+  int64_t updates;          /* made so far */
 } step_state;
 
-static step_state state_new(const pd_program *program) {
-  step_state state = {.samples = calloc((size_t)program->microbatch, sizeof *state.samples),
-                      .counts = calloc((size_t)program->normaliser_count + 1, sizeof *state.counts),
-                      .results = calloc((size_t)program->metric_count + 1, sizeof *state.results)};
-  if (state.samples == NULL || state.counts == NULL || state.results == NULL)
+static step_state state_new(const pd_run *run) {
+  const pd_program *program = run->program;
+  const int64_t inside = pd_list_updates(&run->plan.pipeline);
+  step_state state = {.groups = inside > 0 ? inside : 1};
+  state.samples = calloc((size_t)program->microbatch, sizeof *state.samples);
+  state.counts = calloc((size_t)(state.groups * program->normaliser_count) + 1, sizeof *state.counts);
+  state.results = calloc((size_t)program->metric_count + 1, sizeof *state.results);
+  state.number = calloc((size_t)state.groups, sizeof *state.number);
+  state.norms = calloc((size_t)state.groups, sizeof *state.norms);
+  if (state.samples == NULL || state.counts == NULL || state.results == NULL || state.number == NULL ||
+      state.norms == NULL) {
     pd_fail(PD_EXIT_MEMORY, "not enough memory");
+  }
   return state;
 }
 
@@ -99,45 +95,118 @@ static void state_free(step_state *state) {
   free(state->samples);
   free(state->counts);
   free(state->results);
+  free(state->number);
+  free(state->norms);
 }
 
-static void stop_unless_finite(double loss, double norm, int64_t step) {
-  if (isfinite(loss) && isfinite(norm)) return;
-  pd_fail(PD_EXIT_NUMERIC, "step %" PRId64 ": %s is not finite (loss %g, gradient norm %g); stopped before its update",
-          step, isfinite(loss) ? "the gradient" : "the loss", loss, norm);
-}
-
-/* Step `index`, counted from 0; the record counts from 1. */
-static pd_step_record train_step(pd_run *run, step_state *state, int64_t index) {
+/* The rows of this replica for `step`; counts become those of all replicas, group by group. */
+static void feed_step(pd_run *run, uint64_t step, step_state *state) {
   const pd_program *program = run->program;
-  const double began = pd_now();
-  feed_step(run, (uint64_t)index, state->samples, state->counts);
+  const int64_t first = run->world.dp_rank * (program->batch / program->dp), n = program->normaliser_count;
+  for (int64_t i = 0; i < state->groups * n; i++) state->counts[i] = 0;
+  for (int64_t mb = 0; mb < program->microbatches; mb++) {
+    for (int64_t i = 0; i < program->microbatch; i++) {
+      state->samples[i] = pd_data_sample(&run->train, step, first + mb * program->microbatch + i);
+    }
+    const int64_t group = mb / (program->microbatches / state->groups);
+    pd_feed(run, &run->train, mb, state->samples, program->microbatch, state->counts + group * n);
+  }
+  pd_sum_double(run->world.replicas, state->counts, (int)(state->groups * n));
+}
+
+/* Counts of all groups together, in those of the first. */
+static void join_groups(const pd_program *program, step_state *state) {
+  for (int64_t i = program->normaliser_count; i < state->groups * program->normaliser_count; i++) {
+    state->counts[i % program->normaliser_count] += state->counts[i];
+  }
+}
+
+static void stop_unless_finite(double loss, double norm, int64_t step, bool updated) {
+  if (isfinite(loss) && isfinite(norm)) return;
+  pd_fail(PD_EXIT_NUMERIC, "step %" PRId64 ": %s is not finite (loss %g, gradient norm %g); stopped %s", step,
+          isfinite(loss) ? "the gradient" : "the loss", loss, norm,
+          updated ? "after its updates" : "before its update");
+}
+
+typedef struct step_result {
+  double norm;
+  int64_t skipped; /* groups without a target that counts */
+} step_result;
+
+/* One list, then one update. */
+static step_result step_once(pd_run *run, step_state *state, int64_t index, double rate) {
+  const pd_program *program = run->program;
   const bool counted = pd_invert_counts(program, state->counts);
   pd_engine_step(run->engine, (uint64_t)index, (uint64_t)run->options.seed, state->counts, state->results);
-  const double loss = state->results[0], norm = pd_engine_grad_norm(run->engine);
-  stop_unless_finite(loss, norm, index + 1);
-  const double rate = pd_rate_at(program, state->updates);
+  const double norm = pd_engine_grad_norm(run->engine);
+  stop_unless_finite(state->results[0], norm, index + 1, false);
   if (counted) {
     const double factor = program->clip > 0 && norm > program->clip ? program->clip / norm : 1;
     pd_engine_update(run->engine, ++state->updates, rate, factor);
   }
+  return (step_result){norm, !counted};
+}
+
+/* One list that updates as it goes. The loss is the mean of those of its updates, the norm the largest. */
+static step_result step_updating(pd_run *run, step_state *state, int64_t index, double rate) {
+  const pd_program *program = run->program;
+  step_result result = {0, 0};
+  for (int64_t g = 0; g < state->groups; g++) {
+    double *counts = state->counts + g * program->normaliser_count;
+    const bool counted = pd_invert_counts(program, counts);
+    for (int n = 0; n < program->normaliser_count; n++) counts[n] /= (double)state->groups;
+    state->number[g] = counted ? ++state->updates : 0;
+    result.skipped += !counted;
+  }
+  const pd_updates updates = {rate, state->number, state->counts, state->norms};
+  pd_engine_step_updating(run->engine, (uint64_t)index, (uint64_t)run->options.seed, &updates, state->results);
+  for (int64_t g = 0; g < state->groups; g++) {
+    if (!(state->norms[g] <= result.norm)) result.norm = state->norms[g];
+  }
+  stop_unless_finite(state->results[0], result.norm, index + 1, true);
+  return result;
+}
+
+/* Step `index`, counted from 0; the record counts from 1. Rates go with the data that were read, so with updates within
+ * a list they are counted in lists. */
+static pd_step_record train_step(pd_run *run, step_state *state, int64_t index) {
+  const pd_program *program = run->program;
+  const double began = pd_now();
+  const bool inside = pd_list_updates(&run->plan.pipeline) > 0;
+  feed_step(run, (uint64_t)index, state);
+  const double rate = pd_rate_at(program, inside ? index : state->updates);
+  const step_result result = inside ? step_updating(run, state, index, rate) : step_once(run, state, index, rate);
   const pd_step_record record = {.step = index + 1,
-                                 .loss = loss,
-                                 .grad_norm = norm,
+                                 .loss = state->results[0],
+                                 .grad_norm = result.norm,
                                  .rate = rate,
                                  .tokens = program->batch * program->tokens_per_sample,
                                  .seconds = pd_now() - began};
-  if (!counted) {
+  if (result.skipped > 0 && !inside) {
     pd_progress_say(&run->progress, true, "step %" PRId64 ": no target counts; skipped, nothing was updated",
                     index + 1);
+  } else if (result.skipped > 0) {
+    pd_progress_say(&run->progress, true,
+                    "step %" PRId64 ": no target counts for %" PRId64 " of its %" PRId64 " updates, which were skipped",
+                    index + 1, result.skipped, state->groups);
   }
   return record;
 }
 
+/* The gradient of the whole batch of step 1, at the weights that are there before it. */
+static void save_gradients(pd_run *run, step_state *state) {
+  feed_step(run, 0, state);
+  join_groups(run->program, state);
+  pd_invert_counts(run->program, state->counts);
+  pd_engine_step(run->engine, 0, (uint64_t)run->options.seed, state->counts, state->results);
+  pd_weights_save(run->program, run->engine, &run->world, PD_WEIGHT_GRADIENTS, run->options.gradients);
+}
+
 void pd_check(pd_run *run) {
   const pd_program *program = run->program;
-  step_state state = state_new(program);
-  feed_step(run, 0, state.samples, state.counts);
+  step_state state = state_new(run);
+  feed_step(run, 0, &state);
+  join_groups(program, &state);
   pd_invert_counts(program, state.counts);
   const double tolerance = program->real_bytes == 8 ? 1e-6 : 5e-2;
   const double worst = pd_check_gradients(run->engine, &run->world, program, (uint64_t)run->options.seed, state.counts,
@@ -156,11 +225,13 @@ static bool due(int64_t step, int64_t every) {
 void pd_train(pd_run *run) {
   const pd_options *options = &run->options;
   pd_problem problem;
-  step_state state = state_new(run->program);
+  step_state state = state_new(run);
+  const bool inside = pd_list_updates(&run->plan.pipeline) > 0;
   pd_progress_begin(&run->progress, run);
+  if (inside && options->gradients != NULL) save_gradients(run, &state);
   for (int64_t index = 0; index < options->steps; index++) {
     const pd_step_record record = train_step(run, &state, index);
-    if (index == 0 && options->gradients != NULL) {
+    if (index == 0 && options->gradients != NULL && !inside) {
       pd_weights_save(run->program, run->engine, &run->world, PD_WEIGHT_GRADIENTS, options->gradients);
     }
     if (!pd_log_step(&run->log, &record, &problem)) pd_fail(PD_EXIT_USAGE, "%s", problem.text);

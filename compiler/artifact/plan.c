@@ -188,6 +188,9 @@ static void write_head(Writer *w) {
   json_open_object(json, "schedule");
   json_put_string(json, "kind", input->config->schedule);
   json_put_integer(json, "chunks", w->program->chunks);
+  json_put_integer(json, "copies", w->pipeline->copies > 1 ? w->pipeline->copies : 1);
+  json_put_integer(json, "update_every", w->pipeline->step);
+  json_put_integer(json, "delay", w->pipeline->delay);
   json_open_array(json, "placement");
   for (int chunk = 0; chunk < w->pipeline->chunk_count; chunk++)
     json_put_integer(json, NULL, w->pipeline->rank_of[chunk]);
@@ -343,6 +346,16 @@ static void write_chunks(Writer *w) {
 
 /* ---- ranks ---- */
 
+static int64_t staleness_of(const Writer *w, int rank) {
+  int64_t most = 0;
+  for (int chunk = 0; chunk < w->pipeline->chunk_count; chunk++) {
+    if (w->pipeline->rank_of[chunk] != rank) continue;
+    int64_t own = pd_weight_staleness(w->pipeline, chunk);
+    if (own > most) most = own;
+  }
+  return most;
+}
+
 static void write_ranks(Writer *w) {
   Json *json = &w->json;
   json_open_array(json, "ranks");
@@ -350,6 +363,8 @@ static void write_ranks(Writer *w) {
     const pd_action_list *list = &w->pipeline->ranks[rank];
     json_open_object(json, NULL);
     json_put_integer(json, "rank", rank);
+    json_put_integer(json, "weight_versions", w->layouts[rank]->versions);
+    json_put_integer(json, "staleness", staleness_of(w, rank));
     json_open_array(json, "actions");
     for (int64_t i = 0; i < list->count; i++) {
       char name[48];

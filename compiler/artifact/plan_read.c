@@ -20,6 +20,9 @@ static const Shape pp_shape = {.kind = SHAPE_WHOLE, .least = 1, .most = DOCUMENT
 static const Shape zero_shape = {.kind = SHAPE_WHOLE, .least = 0, .most = 3};
 static const Shape chunk_shape = {.kind = SHAPE_WHOLE, .least = 0, .most = DOCUMENT_MOST_CHUNKS - 1};
 static const Shape chunks_shape = {.kind = SHAPE_WHOLE, .least = 1, .most = DOCUMENT_MOST_CHUNKS};
+static const Shape copies_shape = {.kind = SHAPE_WHOLE, .least = 1, .most = 2};
+static const Shape update_every_shape = {.kind = SHAPE_WHOLE, .least = 0, .most = DOCUMENT_MOST_MICROBATCHES};
+static const Shape delay_shape = {.kind = SHAPE_WHOLE, .least = 0, .most = 1};
 static const Shape microbatches_shape = {.kind = SHAPE_WHOLE, .least = 1, .most = DOCUMENT_MOST_MICROBATCHES};
 static const Shape rank_shape = {.kind = SHAPE_WHOLE, .least = 0, .most = DOCUMENT_MOST_RANKS - 1};
 static const Shape numbers_shape = {.kind = SHAPE_ARRAY, .element = &number_shape};
@@ -40,7 +43,8 @@ OBJECT(parallel, {"pp", &pp_shape, false}, {"dp", &degree_shape, false}, {"tp", 
        {"sequence", &bool_shape, false});
 OBJECT(batch, {"global", &count_shape, false}, {"microbatch", &count_shape, false},
        {"microbatches", &microbatches_shape, false}, {"sequence_tokens", &count_shape, false});
-OBJECT(plan_schedule, {"kind", &text_shape, false}, {"chunks", &chunks_shape, false},
+OBJECT(plan_schedule, {"kind", &text_shape, false}, {"chunks", &chunks_shape, false}, {"copies", &copies_shape, false},
+       {"update_every", &update_every_shape, false}, {"delay", &delay_shape, false},
        {"placement", &placement_shape, false});
 OBJECT(parameter, {"name", &text_shape, false}, {"shape", &counts_shape, false}, {"dtype", &text_shape, false},
        {"chunk", &chunk_shape, false}, {"tied_with", &tied_shape, false}, {"sharding", &sharding_shape, false},
@@ -60,7 +64,8 @@ ARRAY_OF(chunk_entry);
 OBJECT(memory, {"parameters", &count_shape, false}, {"gradients", &count_shape, false},
        {"optimizer", &count_shape, false}, {"activations", &count_shape, false}, {"messages", &count_shape, false},
        {"workspace", &count_shape, false}, {"total", &count_shape, false});
-OBJECT(rank_entry, {"rank", &rank_shape, false}, {"actions", &texts_shape, false}, {"memory", &memory_shape, false});
+OBJECT(rank_entry, {"rank", &rank_shape, false}, {"weight_versions", &chunks_shape, false},
+       {"staleness", &count_shape, false}, {"actions", &texts_shape, false}, {"memory", &memory_shape, false});
 ARRAY_OF(rank_entry);
 OBJECT(operation, {"op", &text_shape, false}, {"tensor", &text_shape, true}, {"bucket", &count_shape, true},
        {"dtype", &text_shape, false}, {"bytes", &count_shape, false}, {"count", &count_shape, true},
@@ -127,6 +132,12 @@ static bool read_head(PlanReader *reader) {
   reader->why = placement_read(reader->arena, json_object_get(schedule, "placement"), "$.schedule.placement",
                                document->kind, (int)pp, (int)chunks, &document->pipeline);
   if (reader->why) return false;
+  const pd_pipeline *means = &document->pipeline; /* what the kind says */
+  if (whole(schedule, "copies") != means->copies || whole(schedule, "update_every") != means->step ||
+      whole(schedule, "delay") != means->delay)
+    WRONG(reader, "$.schedule has copies %lld, update_every %lld and delay %lld, but %s has %d, %lld and %d",
+          (long long)whole(schedule, "copies"), (long long)whole(schedule, "update_every"),
+          (long long)whole(schedule, "delay"), document->kind, means->copies, (long long)means->step, means->delay);
   if (__builtin_mul_overflow(whole(batch, "microbatch"), whole(batch, "microbatches"), &product) ||
       __builtin_mul_overflow(product, whole(parallel, "dp"), &product) || product != whole(batch, "global"))
     WRONG(reader, "$.batch.global is %lld, but dp %lld x %lld micro-batches of %lld are another number",
@@ -300,6 +311,14 @@ static bool read_ranks(PlanReader *reader) {
   if (actions > DOCUMENT_MOST_ACTIONS)
     WRONG(reader, "$.ranks has %lld actions; at most %d are read", (long long)actions, DOCUMENT_MOST_ACTIONS);
   pipeline->ranks = lists;
+  for (int chunk = 0; chunk < pipeline->chunk_count; chunk++) {
+    const json_t *entry = json_array_get(ranks, (size_t)pipeline->rank_of[chunk]);
+    int64_t versions = pd_weight_versions(pipeline, chunk), staleness = pd_weight_staleness(pipeline, chunk);
+    if (whole(entry, "weight_versions") != versions || whole(entry, "staleness") != staleness)
+      WRONG(reader, "$.ranks[%d] has %lld weight_versions and a staleness of %lld, but its list makes %lld and %lld",
+            pipeline->rank_of[chunk], (long long)whole(entry, "weight_versions"), (long long)whole(entry, "staleness"),
+            (long long)versions, (long long)staleness);
+  }
   pipeline->split = actions_split(pipeline);
   reader->document->messages = actions_have_messages(pipeline);
   reader->why = document_check_size(arena, pipeline);

@@ -38,8 +38,8 @@ const char *const *schedule_names(void);
 pd_pipeline schedule_shape(Arena *arena, const ScheduleKind *kind, const ScheduleRequest *request);
 /* The same with its lists, compute-only. */
 pd_pipeline schedule_make(Arena *arena, const ScheduleKind *kind, const ScheduleRequest *request);
-/* NULL if a compiled program can run such pipelines, else what it cannot: "keeps two copies of the model". */
-const char *schedule_not_run(const ScheduleKind *kind);
+/* Why kind=auto does not take it unless it is asked to: "keeps two copies of the model"; NULL if it may. */
+const char *schedule_unasked(const ScheduleKind *kind);
 /* Most activations of chunks that a rank holds at once: from F to the end of B or W. Divided by the chunks that it has of
  * one copy: micro-batches through its whole share. */
 int64_t schedule_held(const pd_pipeline *pipeline, int rank);

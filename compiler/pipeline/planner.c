@@ -180,7 +180,7 @@ static void try_kind(Planner *planner, const ScheduleKind *kind, int chunks) {
   Note *note = note_of(planner, kind->name);
   ScheduleRequest request = {input->pp, chunks, input->microbatches};
   if (kind->step || (kind->copies > 1 && !input->two_copies)) {
-    note->refusal = arena_printf(planner->arena, "%s: it %s", kind->name, schedule_not_run(kind));
+    note->refusal = arena_printf(planner->arena, "%s: it %s", kind->name, schedule_unasked(kind));
     return;
   }
   const char *refusal = kind->refuse ? kind->refuse(planner->arena, &request) : NULL;

@@ -96,17 +96,44 @@ static const ScheduleKind *find_kind(Arena *arena, const Config *config, const S
     diag_error(diagnostics, "E0900", config->kind_span, "internal error: no generator for the schedule `%s`", config->schedule);
     return NULL;
   }
-  const char *not_run = schedule_not_run(kind);
-  if (not_run) {
-    Diag *diag = diag_error(diagnostics, "E0513", config->kind_span, "this version plans the schedule `%s` but does not run it", kind->name);
-    diag_note(diag, "it %s, and the engine of a compiled program does not", not_run);
-    diag_help(diag, "use `kind=%s`", kind->copies > 1 ? "dualpipe-v; chunks=2" : "1f1b");
+  if (kind->step && config->clip > 0) {
+    Diag *diag = diag_error(diagnostics, "E0513", config->kind_span, "`%s` cannot clip gradients", kind->name);
+    diag_note(diag, "a stage updates its weights as soon as it has its own gradient; the norm of the whole gradient is not known then");
+    diag_help(diag, "leave `optimizer.clip` out, now %.10g, or use `kind=1f1b`", config->clip);
     return NULL;
   }
   const char *refusal = kind->refuse ? kind->refuse(arena, request) : NULL;
   if (!refusal) return kind;
   diag_error(diagnostics, "E0512", config->kind_span, "%s", refusal);
   return NULL;
+}
+
+static bool uses(const pd_segment_info *segment, int param) {
+  for (int k = 0; k < segment->shared_count; k++)
+    if (segment->shared[k] == param) return true;
+  return false;
+}
+
+/* Without a flush a stage updates alone, so nothing that is trained may be used on two of them. */
+static bool ties_stay_on_a_rank(const Graph *graph, const pd_program *program, const pd_pipeline *pipeline, const char *kind,
+                                Diagnostics *diagnostics) {
+  for (int p = 0; p < program->param_count && pipeline->step > 0; p++) {
+    int first = PD_NO_CHUNK, chunk = 0;
+    int64_t unit = 0;
+    for (int s = 0; s < program->segment_count; s++)
+      for (int64_t trip = 0; trip < program->segments[s].trips; trip++, unit++) {
+        while (unit >= pipeline->first_unit[chunk + 1]) chunk++;
+        if (program->params[p].frozen || !uses(&program->segments[s], p)) continue;
+        if (first == PD_NO_CHUNK) first = chunk;
+        if (first == chunk) continue;
+        Diag *diag = diag_error(diagnostics, "E0513", graph->params.at[p].span, "`%s` cannot train `%s`, which stages %d and %d both use", kind,
+                                program->params[p].name, first, chunk);
+        diag_note(diag, "every stage updates its weights at its own time, and the gradient of `%s` is a sum over both", program->params[p].name);
+        diag_help(diag, "give each use a parameter of its own, or use `kind=1f1b`");
+        return false;
+      }
+  }
+  return true;
 }
 
 /* Computations only, for kind=auto. */
@@ -152,6 +179,7 @@ pd_pipeline *stages_plan(Arena *arena, const Graph *graph, Config *config, pd_pr
     return NULL;
   }
   pipeline->first_unit = bounds;
+  if (!ties_stay_on_a_rank(graph, program, pipeline, config->schedule, diagnostics)) return NULL;
   stages_connect(arena, &(Prices){config, program, *unit_flops}, pipeline);
   return fits(graph, config, program, pipeline, diagnostics) ? pipeline : NULL;
 }
@@ -193,7 +221,11 @@ void stages_say(const Graph *graph, const Config *config, const pd_program *prog
       else fprintf(out, " %s[%lld..%lld]", program->segments[segment].name, (long long)trip, (long long)(trip + run - 1));
       u += run;
     }
-    fprintf(out, "; %lld micro-batches in flight\n", (long long)pd_in_flight(pipeline, c));
+    fprintf(out, "; %lld micro-batches in flight", (long long)pd_in_flight(pipeline, c));
+    if (pipeline->step > 0)
+      fprintf(out, "; %lld versions of the weights, gradients %lld updates late", (long long)pd_weight_versions(pipeline, c),
+              (long long)pd_weight_staleness(pipeline, c));
+    fprintf(out, "\n");
   }
   Arena *arena = arena_new();
   Text text = {.arena = arena};

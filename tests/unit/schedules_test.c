@@ -101,10 +101,10 @@ Test(kinds, two_copies_lie_on_mirrored_ranks_and_share_the_microbatches) {
     }
     cr_assert(pd_chunk_before(&pipeline, 4) == PD_NO_CHUNK && pd_chunk_after(&pipeline, 3) == PD_NO_CHUNK);
     cr_assert(pd_chunk_before(&pipeline, 5) == 4 && pd_chunk_after(&pipeline, 5) == 6);
-    cr_assert_not_null(schedule_not_run(kind_named(names[k])));
+    cr_assert_not_null(schedule_unasked(kind_named(names[k])));
   }
-  cr_assert_null(schedule_not_run(kind_named("dualpipe-v")));
-  cr_assert_not_null(schedule_not_run(kind_named("pipedream")));
+  cr_assert_null(schedule_unasked(kind_named("dualpipe-v")));
+  cr_assert_not_null(schedule_unasked(kind_named("pipedream")));
   arena_free(arena);
 }
 
@@ -550,6 +550,7 @@ Test(no_flush, pipedream_keeps_a_version_for_every_microbatch_under_way) {
       cr_assert(pipeline.step == 1 && pipeline.delay == 0);
       for (int rank = 0; rank < pp; rank++) {
         cr_assert_eq(pd_weight_versions(&pipeline, rank), pp - rank);
+        cr_assert_eq(pd_weight_staleness(&pipeline, rank), pp - 1 - rank);
         int64_t updates = 0; /* of the weights, when a forward begins */
         for (int64_t i = 0; i < pipeline.ranks[rank].count; i++) {
           pd_action action = pipeline.ranks[rank].at[i];
@@ -568,9 +569,10 @@ Test(no_flush, two_versions_are_enough_with_a_delay_of_one_step) {
       Arena *arena = arena_new();
       pd_pipeline pipeline = make(arena, kind_named("pipedream-2bw"), pp, 1, m);
       cr_assert(pipeline.step == pp && pipeline.delay == 1);
-      for (int rank = 0; rank < pp; rank++)
-        cr_assert_eq(pd_weight_versions(&pipeline, rank), m == pp ? 1 : 2, "p %d m %lld rank %d", pp, (long long)m,
-                     rank);
+      for (int rank = 0; rank < pp; rank++) {
+        cr_assert_eq(pd_weight_versions(&pipeline, rank), 2, "p %d m %lld rank %d", pp, (long long)m, rank);
+        cr_assert_eq(pd_weight_staleness(&pipeline, rank), 1);
+      }
       arena_free(arena);
     }
 }

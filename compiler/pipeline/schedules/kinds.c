@@ -52,7 +52,7 @@ pd_pipeline schedule_make(Arena *arena, const ScheduleKind *kind, const Schedule
   return pipeline;
 }
 
-const char *schedule_not_run(const ScheduleKind *kind) {
+const char *schedule_unasked(const ScheduleKind *kind) {
   if (kind->copies > 1) return "keeps two copies of the model";
   if (kind->step) return "never waits for a step to end, so that micro-batches see different weights";
   return NULL;
