@@ -386,12 +386,12 @@ Test(plan, keys_stand_in_their_order) {
            "certificate cluster sha256");
   has_keys(at(plan.root, "parallel"), "pp dp tp cp ep zero sequence");
   has_keys(at(plan.root, "batch"), "global microbatch microbatches sequence_tokens");
-  has_keys(at(plan.root, "schedule"), "kind chunks placement");
+  has_keys(at(plan.root, "schedule"), "kind chunks copies update_every delay placement");
   has_keys(at(plan.root, "parameters.0"), "name shape dtype chunk tied_with sharding decay");
   has_keys(at(plan.root, "chunks.0"), "chunk rank layers parameters flops cost_ns activation_bytes sends");
   has_keys(at(plan.root, "chunks.0.layers.0"), "name first last");
   has_keys(at(plan.root, "chunks.0.sends.0"), "tensor to_chunk dtype shape bytes");
-  has_keys(at(plan.root, "ranks.0"), "rank actions memory");
+  has_keys(at(plan.root, "ranks.0"), "rank weight_versions staleness actions memory");
   has_keys(at(plan.root, "ranks.0.memory"), "parameters gradients optimizer activations messages workspace total");
   has_keys(at(plan.root, "certificate"),
            "complete ordered matched acyclic makespan_ns beta_ns sigma_ns bound_ns idle_ns peak_bytes");
