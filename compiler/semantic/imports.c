@@ -66,7 +66,8 @@ static void add_symbol(Sem *sem, Unit *unit, Symbol *symbol) {
   if (first) {
     Diag *diag = report(sem, "E0202", symbol->span, "`%s` is already defined", symbol->name);
     diag_label(diag, first->span, "first defined here");
-    return;
+    if (symbol->kind == SYMBOL_MODEL || symbol->kind == SYMBOL_BLOCK) vec_push(sem->arena, &unit->order, symbol);
+    return; /* nothing finds it by its name, but what it says is checked */
   }
   table_put(sem->arena, &unit->symbols, symbol->name, symbol);
   vec_push(sem->arena, &unit->order, symbol);

@@ -34,6 +34,14 @@ static void check_name(Sem *sem, Frame *frame, const Name *name) {
   report_unknown_name(sem, frame->unit, frame, name);
 }
 
+/* `gelu(x, approximate=none)`: an argument that is a word, not a name. */
+static bool is_word(const Expr *call, uint32_t i) {
+  if (call->kind != EXPR_CALL || strcmp(call->name.text, "gelu") != 0) return false;
+  if (call->arg_names && call->arg_names[i].text) return !strcmp(call->arg_names[i].text, "approximate");
+  const Expr *arg = call->args[i];
+  return arg && arg->kind == EXPR_NAME && (!strcmp(arg->name.text, "tanh") || !strcmp(arg->name.text, "none"));
+}
+
 static void check_expr(Sem *sem, Frame *frame, const Expr *expr, bool initial) {
   if (!expr) return;
   if (expr->kind == EXPR_NAME) check_name(sem, frame, &expr->name);
@@ -42,12 +50,9 @@ static void check_expr(Sem *sem, Frame *frame, const Expr *expr, bool initial) {
     const Symbol *symbol = find_symbol(sem, frame->unit, name);
     bool known = (symbol && symbol->kind == SYMBOL_BLOCK) || is_operation(name) || is_const_function(name);
     if (!known && !(initial && is_initialiser(name))) report_unknown_call(sem, frame, expr);
-    if (!strcmp(name, "gelu")) { /* `approximate=tanh` is a word */
-      if (expr->arg_count) check_expr(sem, frame, expr->args[0], false);
-      return;
-    }
   }
-  for (uint32_t i = 0; i < expr->arg_count; i++) check_expr(sem, frame, expr->args[i], false);
+  for (uint32_t i = 0; i < expr->arg_count; i++)
+    if (!is_word(expr, i)) check_expr(sem, frame, expr->args[i], false);
 }
 
 static void check_type(Sem *sem, Frame *frame, const TypeExpr *type) {
