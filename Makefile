@@ -16,10 +16,13 @@ LINK = -lopenblas -ldnnl -ljansson -lmd -lz -lm -fopenmp
 export OMPI_CC = $(CC)
 
 COMPILER_SRC := $(wildcard compiler/*/*.c compiler/*/*/*.c)
-RUNTIME_SRC := $(wildcard runtime/*.c runtime/*/*.c)
+# a program links one archive: the runtime with one device
+RUNTIME_SRC := $(wildcard runtime/*.c) runtime/kernels/ref.c
+HOST_SRC := $(wildcard runtime/host/*.c) runtime/kernels/host.c runtime/kernels/select.c
 GENERATED := $(BUILD)/gen/syntax/grammar.c $(BUILD)/gen/syntax/lexer.c
 COMPILER_OBJ := $(COMPILER_SRC:%.c=$(BUILD)/%.o) $(GENERATED:.c=.o)
 RUNTIME_OBJ := $(RUNTIME_SRC:%.c=$(BUILD)/%.o)
+HOST_OBJ := $(HOST_SRC:%.c=$(BUILD)/%.o)
 # the memory layout is computed by the same files in the compiler and in the program
 SHARED_OBJ := $(patsubst %,$(BUILD)/compiler/shared/%.o,layout walk schedule)
 
@@ -38,7 +41,7 @@ all: $(BUILD)/pdc $(LIB_FILES)
 $(BUILD)/pdc: $(COMPILER_OBJ) $(SHARED_OBJ)
 	$(CC) -o $@ $^ $(PDC_LIBS)
 
-$(LIB)/libpdrt.a: $(RUNTIME_OBJ)
+$(LIB)/libpdrt.a: $(RUNTIME_OBJ) $(HOST_OBJ)
 	@mkdir -p $(@D)
 	rm -f $@
 	ar rcs $@ $^
@@ -77,7 +80,7 @@ $(BUILD)/runtime/%.o: runtime/%.c
 	@mkdir -p $(@D)
 	$(MPICC) $(CSTD) -O3 $(NUMERIC) -g $(WARN) $(RUNTIME_INC) -MMD -c -o $@ $<
 
--include $(COMPILER_OBJ:.o=.d) $(RUNTIME_OBJ:.o=.d) $(SHARED_OBJ:.o=.d)
+-include $(COMPILER_OBJ:.o=.d) $(RUNTIME_OBJ:.o=.d) $(HOST_OBJ:.o=.d) $(SHARED_OBJ:.o=.d)
 
 # unit tests: one Criterion program a file, linked with the compiler (without its main) and the runtime
 UNIT := $(patsubst tests/unit/%.c,$(BUILD)/tests/unit/%,$(wildcard tests/unit/*_test.c))

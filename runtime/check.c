@@ -23,13 +23,18 @@ static int64_t local_index(const pd_part *part, int64_t element) {
   return index;
 }
 
-static double read_real(const void *x, int64_t i, int bytes) {
-  return bytes == 8 ? ((const double *)x)[i] : (double)((const float *)x)[i];
+static double read_real(pd_engine *engine, const void *x, int64_t i, int bytes) {
+  union {
+    double wide;
+    float narrow;
+  } real;
+  pd_engine_read(engine, &real, (const char *)x + i * bytes, bytes);
+  return bytes == 8 ? real.wide : (double)real.narrow;
 }
 
-static void write_real(void *x, int64_t i, int bytes, double value) {
-  if (bytes == 8) ((double *)x)[i] = value;
-  else ((float *)x)[i] = (float)value;
+static void write_real(pd_engine *engine, void *x, int64_t i, int bytes, double value) {
+  const float narrow = (float)value;
+  pd_engine_write(engine, (char *)x + i * bytes, bytes == 8 ? (const void *)&value : (const void *)&narrow, bytes);
 }
 
 typedef struct Check {
@@ -52,7 +57,7 @@ static double gradient_scale(const Check *c, const pd_part *part, int64_t elemen
   double sum = 0;
   if (part->owner && part->gradients)
     for (int64_t i = 0; i < part->elements; i++) {
-      double g = read_real(part->gradients, i, c->program->real_bytes);
+      double g = read_real(c->engine, part->gradients, i, c->program->real_bytes);
       sum += g * g;
     }
   pd_sum_double(c->world->all, &sum, 1);
@@ -62,7 +67,7 @@ static double gradient_scale(const Check *c, const pd_part *part, int64_t elemen
 /* The gradient of one logical element, on all ranks. */
 static double gradient_at(const Check *c, const pd_part *part, int64_t element) {
   int64_t at = local_index(part, element);
-  double gradient = at >= 0 && part->owner ? read_real(part->gradients, at, c->program->real_bytes) : 0;
+  double gradient = at >= 0 && part->owner ? read_real(c->engine, part->gradients, at, c->program->real_bytes) : 0;
   pd_sum_double(c->world->all, &gradient, 1);
   return gradient;
 }
@@ -70,15 +75,15 @@ static double gradient_at(const Check *c, const pd_part *part, int64_t element) 
 static double difference_at(const Check *c, pd_part *part, int64_t element, double h) {
   int bytes = c->program->real_bytes;
   int64_t at = local_index(part, element);
-  double kept = at >= 0 ? read_real(part->weights, at, bytes) : 0, difference = 0;
+  double kept = at >= 0 ? read_real(c->engine, part->weights, at, bytes) : 0, difference = 0;
   static const struct {
     double step, weight;
   } stencil[] = {{1, 8}, {-1, -8}, {2, -1}, {-2, 1}}; /* fourth order: error h^4 */
   for (int i = 0; i < 4; i++) {
-    if (at >= 0) write_real(part->weights, at, bytes, kept + stencil[i].step * h);
+    if (at >= 0) write_real(c->engine, part->weights, at, bytes, kept + stencil[i].step * h);
     difference += stencil[i].weight / (12 * h) * loss_now(c);
   }
-  if (at >= 0) write_real(part->weights, at, bytes, kept);
+  if (at >= 0) write_real(c->engine, part->weights, at, bytes, kept);
   return difference;
 }
 

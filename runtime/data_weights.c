@@ -168,6 +168,23 @@ static void check_tensor(const pd_param_info *param, const pd_tensor *tensor, co
   }
 }
 
+/* By way of `piece`, since weights may lie on a device. */
+static void load_part(pd_engine *engine, int real_bytes, const pd_safetensors *file, const pd_tensor *tensor,
+                      const pd_part *part, char *piece) {
+  const runs r = runs_of(&part->local);
+  int64_t filled = 0; /* elements in `piece`; those before element `at` are on the device */
+  for (int64_t at = 0; at < part->elements; at += filled, filled = 0) {
+    while (filled < PIECE && at + filled < part->elements) {
+      const int64_t inside = (at + filled) % r.length, rest = r.length - inside;
+      const int64_t n = rest < PIECE - filled ? rest : PIECE - filled;
+      pd_safetensors_read(file, tensor, run_start(&r, (at + filled) / r.length) + inside, n, real_bytes,
+                          piece + filled * real_bytes);
+      filled += n;
+    }
+    pd_engine_write(engine, (char *)part->weights + at * real_bytes, piece, filled * real_bytes);
+  }
+}
+
 void pd_weights_load(const pd_program *program, pd_engine *engine, const char *path) {
   pd_problem problem;
   pd_safetensors file;
@@ -177,17 +194,15 @@ void pd_weights_load(const pd_program *program, pd_engine *engine, const char *p
   for (int64_t i = 0; i < list.count; i++) { /* all of the file is judged before any weight changes */
     check_tensor(&program->params[list.at[i].param], pd_safetensors_find(&file, list.at[i].name), &file);
   }
+  char *piece = malloc((size_t)(PIECE * program->real_bytes));
+  if (piece == NULL) pd_fail(PD_EXIT_MEMORY, "not enough memory to load `%s`", path);
   for (int64_t i = 0; i < list.count; i++) {
     const pd_tensor *tensor = pd_safetensors_find(&file, list.at[i].name);
     const pd_part part = pd_engine_part(engine, list.at[i].param, list.at[i].trip);
     if (part.weights == NULL) continue;
-    const runs r = runs_of(&part.local);
-    char *to = part.weights;
-    for (int64_t at = 0; at < part.elements; at += r.length) {
-      pd_safetensors_read(&file, tensor, run_start(&r, at / r.length), r.length, program->real_bytes,
-                          to + at * program->real_bytes);
-    }
+    load_part(engine, program->real_bytes, &file, tensor, &part, piece);
   }
+  free(piece);
   names_free(&list);
   pd_safetensors_close(&file);
 }
@@ -215,22 +230,27 @@ static void put_piece(pd_safetensors_writer *writer, int64_t tensor, const runs 
   }
 }
 
-static void gather(pd_safetensors_writer *writer, int64_t tensor, const pd_world *world, const offer *offers,
-                   const char *own, char *piece) {
+static void gather(pd_engine *engine, pd_safetensors_writer *writer, int64_t tensor, const pd_world *world,
+                   const offer *offers, const char *own, char *piece) {
   for (int rank = 0; rank < world->size; rank++) {
     const runs r = runs_of(&offers[rank].local);
     for (int64_t at = 0; at < offers[rank].elements; at += PIECE) {
       const int64_t n = offers[rank].elements - at < PIECE ? offers[rank].elements - at : PIECE;
-      if (rank != 0) MPI_Recv(piece, (int)(n * writer->real_bytes), MPI_BYTE, rank, 0, world->all, MPI_STATUS_IGNORE);
-      put_piece(writer, tensor, &r, at, n, rank != 0 ? piece : own + at * writer->real_bytes);
+      if (rank != 0)
+        MPI_Recv(piece, (int)(n * writer->real_bytes), MPI_BYTE, rank, 0, world->all, MPI_STATUS_IGNORE);
+      else
+        pd_engine_read(engine, piece, own + at * writer->real_bytes, n * writer->real_bytes);
+      put_piece(writer, tensor, &r, at, n, piece);
     }
   }
 }
 
-static void send_part(const pd_world *world, const offer *mine, const char *own, int real_bytes) {
+static void send_part(pd_engine *engine, const pd_world *world, const offer *mine, const char *own, int real_bytes,
+                      char *piece) {
   for (int64_t at = 0; at < mine->elements; at += PIECE) {
     const int64_t n = mine->elements - at < PIECE ? mine->elements - at : PIECE;
-    MPI_Send(own + at * real_bytes, (int)(n * real_bytes), MPI_BYTE, 0, 0, world->all);
+    pd_engine_read(engine, piece, own + at * real_bytes, n * real_bytes);
+    MPI_Send(piece, (int)(n * real_bytes), MPI_BYTE, 0, 0, world->all);
   }
 }
 
@@ -256,8 +276,8 @@ void pd_weights_save(const pd_program *program, pd_engine *engine, const pd_worl
   names list = names_new(program, kind == PD_WEIGHT_GRADIENTS);
   const bool writes = world->rank == 0;
   offer *offers = writes ? calloc((size_t)world->size, sizeof *offers) : NULL;
-  char *piece = writes ? malloc((size_t)(PIECE * program->real_bytes)) : NULL;
-  if (writes && (offers == NULL || piece == NULL)) pd_fail(PD_EXIT_MEMORY, "not enough memory to save `%s`", path);
+  char *piece = malloc((size_t)(PIECE * program->real_bytes));
+  if ((writes && offers == NULL) || piece == NULL) pd_fail(PD_EXIT_MEMORY, "not enough memory to save `%s`", path);
   if (writes) create(&writer, program, &list, path);
   for (int64_t i = 0; i < list.count; i++) {
     const pd_part part = pd_engine_part(engine, list.at[i].param, list.at[i].trip);
@@ -265,9 +285,9 @@ void pd_weights_save(const pd_program *program, pd_engine *engine, const pd_worl
     offer mine = {.elements = part.owner && own != NULL ? part.elements : 0, .local = part.local};
     MPI_Gather(&mine, (int)sizeof mine, MPI_BYTE, offers, (int)sizeof mine, MPI_BYTE, 0, world->all);
     if (writes)
-      gather(&writer, i, world, offers, own, piece);
+      gather(engine, &writer, i, world, offers, own, piece);
     else
-      send_part(world, &mine, own, program->real_bytes);
+      send_part(engine, world, &mine, own, program->real_bytes, piece);
   }
   if (writes && !pd_safetensors_finish(&writer, &problem)) pd_fail(PD_EXIT_CHECKPOINT, "%s", problem.text);
   free(piece);

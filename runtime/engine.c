@@ -1,9 +1,7 @@
 /* The engine of one rank: its memory, the walk through its list of actions, evaluation. */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "engine_state.h"
 
@@ -47,18 +45,6 @@ static void *allocate(size_t count, size_t size) {
   return block;
 }
 
-static void map_memory(pd_engine *engine) {
-  engine->bytes = pd_layout_total(engine->layout);
-  if (engine->bytes == 0) return;
-  void *memory = mmap(NULL, (size_t)engine->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) {
-    pd_fail(PD_EXIT_MEMORY, "cannot allocate the %lld bytes of the plan: %s", (long long)engine->bytes,
-            strerror(errno));
-  }
-  madvise(memory, (size_t)engine->bytes, MADV_HUGEPAGE); /* fewer page faults where the system has them */
-  engine->memory = memory;
-}
-
 /* What the walk takes for granted. */
 static void check_plan(const pd_engine *engine) {
   const pd_program *program = engine->program;
@@ -66,11 +52,6 @@ static void check_plan(const pd_engine *engine) {
   if (world->pp != program->pp || world->dp != program->dp || world->tp != program->tp ||
       engine->pipeline->pp != program->pp || engine->pipeline->microbatches != program->microbatches) {
     pd_fail(PD_EXIT_PLAN, "the plan's pipeline does not fit the program");
-  }
-  int *largest_tag, flag;
-  MPI_Comm_get_attr(world->pipe, MPI_TAG_UB, (void *)&largest_tag, &flag);
-  if (flag && *largest_tag / (2 * PD_MAX_WIRES) < engine->pipeline->chunk_count + 2) {
-    pd_fail(PD_EXIT_PLAN, "%d chunks are more than this MPI has message tags for", engine->pipeline->chunk_count);
   }
   int wires[PD_MAX_WIRES];
   for (int c = 0; c < engine->layout->chunk_count; c++) {
@@ -98,71 +79,49 @@ static void open_chunks(pd_engine *engine) {
   pd_engine_open_mail(engine);
 }
 
-static void open_reductions(pd_engine *engine) {
-  size_t peers = (size_t)engine->world->dp;
-  for (int i = 0; i < 2; i++) {
-    engine->reductions[i] = (pd_reduction){.comm = engine->world->replicas,
-                                           .real_bytes = engine->program->real_bytes,
-                                           .scratch = engine->memory + engine->layout->reductions[i],
-                                           .requests = allocate(2 * peers, sizeof(MPI_Request))};
-  }
-  int most = 0; /* slots of one tied parameter on this rank */
-  for (int t = 0; t < engine->layout->tied_count; t++) {
-    if (engine->layout->tied[t].slot_count > most) most = engine->layout->tied[t].slot_count;
-  }
-  engine->tied_requests = allocate((size_t)most * (size_t)engine->world->pp, sizeof(MPI_Request));
-}
-
 pd_engine *pd_engine_new(const pd_program *program, const pd_pipeline *pipeline, pd_world *world,
                          const char *kernel_set) {
   pd_engine *engine = allocate(0, sizeof *engine);
   engine->program = program;
   engine->pipeline = pipeline;
   engine->world = world;
-  bool single = program->real_bytes == 4;
-  engine->f32 = single ? pd_kernels_select_f32(kernel_set) : NULL;
-  engine->f64 = single ? NULL : pd_kernels_select_f64(kernel_set);
-  if (engine->f32 == NULL && engine->f64 == NULL) pd_fail(PD_EXIT_USAGE, "there is no kernel set `%s`", kernel_set);
-  if (program->use_kernels != NULL) program->use_kernels(kernel_set);
   if (pipeline->copies > 1) {
     pd_fail(PD_EXIT_PLAN,
             "the plan's schedule holds the model more than once, which this version plans but does not run");
   }
   engine->layout = pd_layout_new(program, pipeline, world->pp_rank);
   check_plan(engine);
-  map_memory(engine);
+  engine->device = pd_device_open(program, pipeline, engine->layout, world, kernel_set);
+  engine->memory = pd_device_memory(engine->device);
   open_chunks(engine);
-  open_reductions(engine);
   engine->result_count = 1 + program->metric_count;
   engine->results = allocate((size_t)(program->microbatches * engine->result_count), sizeof(double));
-  engine->ignored = allocate((size_t)engine->result_count, sizeof(double));
   engine->data = allocate((size_t)program->data_count, sizeof *engine->data);
   engine->act_unit = PD_NONE;
   pd_engine_open_versions(engine);
-  pd_world_set_tensor_scratch(engine->memory + engine->layout->tensor, engine->layout->tensor_elements);
   show_name(engine, "start");
   return engine;
 }
 
 void pd_engine_free(pd_engine *engine) {
   if (engine == NULL) return;
-  pd_world_set_tensor_scratch(NULL, 0);
   pd_engine_close_mail(engine);
   for (int c = 0; c < engine->layout->chunk_count; c++) free(engine->chunks[c].holder);
   free(engine->chunks);
-  for (int i = 0; i < 2; i++) free(engine->reductions[i].requests);
-  free(engine->tied_requests);
   pd_engine_close_versions(engine);
   free(engine->results);
-  free(engine->ignored);
   free(engine->data);
-  if (engine->bytes > 0) munmap(engine->memory, (size_t)engine->bytes);
+  pd_device_close(engine->device);
   pd_layout_free(engine->layout);
   free(engine);
 }
 
 int64_t pd_engine_allocated_bytes(const pd_engine *engine) {
-  return engine->bytes;
+  return pd_device_bytes(engine->device);
+}
+
+const char *pd_engine_device_name(const pd_engine *engine) {
+  return pd_device_name(engine->device);
 }
 
 const pd_layout *pd_engine_layout(const pd_engine *engine) {
@@ -175,7 +134,7 @@ bool pd_engine_uses_data(const pd_engine *engine, int data) {
 
 void *pd_engine_data(pd_engine *engine, int data, int64_t mb) {
   if (!pd_engine_uses_data(engine, data)) return NULL;
-  return engine->memory + engine->layout->data[data] + engine->layout->data_stride[data] * mb;
+  return pd_device_rows(engine->device, engine->layout->data[data] + engine->layout->data_stride[data] * mb);
 }
 
 int64_t pd_engine_first_sample(const pd_engine *engine, int64_t mb) {
@@ -188,7 +147,7 @@ int64_t pd_engine_first_sample(const pd_engine *engine, int64_t mb) {
 static void open_pass(pd_engine *engine, pd_pass pass) {
   engine->pass = pass;
   engine->act_unit = PD_NONE;
-  memset(engine->results, 0, (size_t)(engine->program->microbatches * engine->result_count) * sizeof(double));
+  pd_device_open_pass(engine->device, &engine->pass);
   for (int c = 0; c < engine->layout->chunk_count; c++) {
     for (int64_t i = 0; i < engine->layout->chunks[c].activations.count; i++) engine->chunks[c].holder[i] = PD_NONE;
   }
@@ -197,6 +156,7 @@ static void open_pass(pd_engine *engine, pd_pass pass) {
 /* Results of the first `count` micro-batches: summed in that order, then over replicas; the same on every rank. */
 static void close_pass(pd_engine *engine, int64_t count, double *results) {
   const int n = engine->result_count;
+  pd_device_close_pass(engine->device, engine->results);
   pd_sum_double(engine->world->pipe, engine->results, (int)engine->program->microbatches * n);
   for (int i = 0; i < n; i++) {
     results[i] = 0;
@@ -251,8 +211,8 @@ static void act(pd_engine *engine, int64_t index, pd_action action) {
 static void do_list(pd_engine *engine) {
   const pd_layout *layout = engine->layout;
   const pd_action_list *list = &engine->pipeline->ranks[engine->world->pp_rank];
-  show_name(engine, "start");
-  pd_engine_clear(engine, layout->bytes[PD_MEMORY_GRADIENTS], engine->memory + layout->base[PD_MEMORY_GRADIENTS]);
+  pd_device_clear(engine->device, engine->memory + layout->base[PD_MEMORY_GRADIENTS],
+                  layout->bytes[PD_MEMORY_GRADIENTS]);
   for (int64_t i = 0; i < list->count; i++) {
     show_action(engine, list->at[i]);
     act(engine, i, list->at[i]);
@@ -261,25 +221,62 @@ static void do_list(pd_engine *engine) {
   pd_engine_settle_all(engine);
 }
 
-void pd_engine_step(pd_engine *engine, uint64_t step, uint64_t seed, const double *inverse_counts, double *results) {
-  open_pass(
-      engine,
-      (pd_pass){.step = step, .seed = seed, .inverse_counts = inverse_counts, .batch_scale = 1, .training = true});
+/* All that completes gradients. */
+static void queue_step(pd_engine *engine) {
   pd_engine_open_buckets(engine);
   do_list(engine);
   pd_engine_finish_gradients(engine);
+}
+
+void pd_engine_step(pd_engine *engine, uint64_t step, uint64_t seed, const double *inverse_counts, double *results) {
+  show_name(engine, "start");
+  open_pass(
+      engine,
+      (pd_pass){.step = step, .seed = seed, .inverse_counts = inverse_counts, .batch_scale = 1, .training = true});
+  queue_step(engine);
   show_name(engine, "results");
   close_pass(engine, engine->program->microbatches, results);
   show_name(engine, "end");
 }
 
+void pd_engine_train(pd_engine *engine, uint64_t step, uint64_t seed, const double *inverse_counts, int64_t update,
+                     double rate, double *results, double *norm) {
+  show_name(engine, "start");
+  open_pass(engine, (pd_pass){.step = step,
+                              .seed = seed,
+                              .inverse_counts = inverse_counts,
+                              .batch_scale = 1,
+                              .training = true,
+                              .update = update,
+                              .rate = rate});
+  if (pd_device_begin_step(engine->device)) {
+    queue_step(engine);
+    show_name(engine, "update");
+    pd_engine_queue_squares(engine, 0);
+    pd_device_decide(engine->device, 0);
+    pd_engine_queue_update(engine);
+    pd_device_end_step(engine->device);
+  }
+  show_name(engine, "results");
+  close_pass(engine, engine->program->microbatches, results);
+  *norm = pd_device_norm(engine->device, 0);
+  show_name(engine, "end");
+}
+
 void pd_engine_step_updating(pd_engine *engine, uint64_t step, uint64_t seed, const pd_updates *updates,
                              double *results) {
-  open_pass(engine, (pd_pass){.step = step, .seed = seed, .batch_scale = 1, .updates = updates, .training = true});
+  show_name(engine, "start");
+  open_pass(engine, (pd_pass){.step = step,
+                              .seed = seed,
+                              .inverse_counts = updates->inverse_counts,
+                              .batch_scale = 1,
+                              .training = true});
+  engine->updates = updates;
   pd_engine_begin_versions(engine);
   do_list(engine);
   show_name(engine, "results");
   pd_engine_finish_versions(engine);
+  engine->updates = NULL;
   close_pass(engine, engine->program->microbatches, results);
   show_name(engine, "end");
 }
@@ -317,7 +314,8 @@ void pd_engine_evaluate(pd_engine *engine, int64_t count, const int64_t *samples
   show_name(engine, "end");
 }
 
-const void *pd_engine_logits(pd_engine *engine, int64_t mb) {
+/* Where they lie on the device. */
+static const char *logits_at(const pd_engine *engine, int64_t mb) {
   const pd_program *program = engine->program;
   if (program->logits_segment == PD_NONE) return NULL;
   int64_t unit = 0;
@@ -333,4 +331,25 @@ const void *pd_engine_logits(pd_engine *engine, int64_t mb) {
     return engine->memory + engine->layout->act + program->logits_offset;
   }
   return NULL;
+}
+
+bool pd_engine_logits(pd_engine *engine, int64_t mb, int64_t first, int64_t count, double *out) {
+  const int real = engine->program->real_bytes;
+  const char *at = logits_at(engine, mb);
+  if (at == NULL) return false;
+  char *reals = allocate((size_t)count, (size_t)real);
+  pd_device_read(engine->device, reals, at + first * real, count * real);
+  for (int64_t i = 0; i < count; i++) {
+    out[i] = real == 4 ? (double)((const float *)(void *)reals)[i] : ((const double *)(void *)reals)[i];
+  }
+  free(reals);
+  return true;
+}
+
+void pd_engine_read(pd_engine *engine, void *to, const void *from, int64_t bytes) {
+  pd_device_read(engine->device, to, from, bytes);
+}
+
+void pd_engine_write(pd_engine *engine, void *to, const void *from, int64_t bytes) {
+  pd_device_write(engine->device, to, from, bytes);
 }

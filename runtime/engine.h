@@ -12,13 +12,14 @@ typedef struct pd_engine pd_engine;
 pd_engine *pd_engine_new(const pd_program *program, const pd_pipeline *pipeline, pd_world *world, const char *kernel_set);
 void pd_engine_free(pd_engine *engine);
 int64_t pd_engine_allocated_bytes(const pd_engine *engine);
+/* What it runs on and with: "host kernels", "NVIDIA H200". */
+const char *pd_engine_device_name(const pd_engine *engine);
 const pd_layout *pd_engine_layout(const pd_engine *engine);
 
 /* True if a chunk on this rank reads model input `data` (then the caller must supply its rows). */
 bool pd_engine_uses_data(const pd_engine *engine, int data);
-/* Where rows of model input `data` of micro-batch `mb` lie on this rank (inside the allocation): int32 or real,
- * microbatch * elements values. The caller fills them before a step. Training has `microbatches` of them; evaluation
- * uses the same places. */
+/* Where the host puts rows of model input `data` of micro-batch `mb` of this rank: int32 or real, microbatch * elements
+ * values. The caller fills them before a step. Training has `microbatches` of them; evaluation uses the same places. */
 void *pd_engine_data(pd_engine *engine, int data, int64_t mb);
 /* Position in the global batch of the first row of micro-batch `mb` on this rank: a replica has one contiguous part of
  * the batch, in micro-batch order. Dropout draws by it, so the caller must fill the rows accordingly. */
@@ -28,6 +29,10 @@ int64_t pd_engine_first_sample(const pd_engine *engine, int64_t mb);
  * replicas, tied parameters summed). inverse_counts: per normaliser. results[0] is the loss of the whole step,
  * results[1..] the metrics, the same bits on every rank. */
 void pd_engine_step(pd_engine *engine, uint64_t step, uint64_t seed, const double *inverse_counts, double *results);
+/* A whole training step: that, the norm of all gradients, clipping and the update. `update` counts from 1 (0: nothing is
+ * updated). Nothing is updated either when the norm is not finite. */
+void pd_engine_train(pd_engine *engine, uint64_t step, uint64_t seed, const double *inverse_counts, int64_t update,
+                     double rate, double *results, double *norm);
 /* The same for a pipeline that updates within its list (pd_pipeline.step): pd_list_updates of them, each as soon as a
  * chunk has its gradient, from weights that are as old as the schedule says. */
 typedef struct pd_updates {
@@ -41,9 +46,10 @@ void pd_engine_step_updating(pd_engine *engine, uint64_t step, uint64_t seed, co
 /* Forward only over `count` micro-batches; samples[i] valid rows in micro-batch i of this replica. */
 void pd_engine_evaluate(pd_engine *engine, int64_t count, const int64_t *samples, const double *inverse_counts,
                         double batch_scale, double *results);
-/* After an evaluation pass: the logits of micro-batch `mb` (local classes), on the ranks that hold the loss; else NULL.
- * Also NULL when a later micro-batch has taken their place: the last one evaluated is always there. */
-const void *pd_engine_logits(pd_engine *engine, int64_t mb);
+/* After an evaluation pass: `count` logits (of local classes) of micro-batch `mb` from number `first` on, on the ranks
+ * that hold the loss; false on others. Also false when a later micro-batch has taken their place: the last one
+ * evaluated is always there. */
+bool pd_engine_logits(pd_engine *engine, int64_t mb, int64_t first, int64_t count, double *out);
 
 /* Global L2 norm of all gradients: every parameter element once, summed per parameter in double and then in program
  * order, so that the bits do not depend on pp. */
@@ -63,6 +69,9 @@ typedef struct pd_part {
   bool owner;
 } pd_part;
 pd_part pd_engine_part(pd_engine *engine, int param, int64_t trip);
+/* The host's access to what parts point at. */
+void pd_engine_read(pd_engine *engine, void *to, const void *from, int64_t bytes);
+void pd_engine_write(pd_engine *engine, void *to, const void *from, int64_t bytes);
 /* Initial weights from (seed, parameter name, element), the same on every layout. */
 void pd_engine_initialise(pd_engine *engine, uint64_t seed);
 

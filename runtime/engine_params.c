@@ -1,5 +1,4 @@
 /* Parameters of a rank: where they are, their first values, the norm of their gradients, their update. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -104,36 +103,6 @@ static char *name_in_trip(const char *name, int64_t trip) {
   return text;
 }
 
-static void initialise_f32(const pd_engine *engine, const pd_param_info *info, pd_key key, const pd_part *part) {
-  const pd_kernels_f32 *kernels = engine->f32;
-  switch (info->init) {
-  case PD_INIT_NUMBER:
-    kernels->fill(part->elements, (float)info->a, part->weights);
-    break;
-  case PD_INIT_NORMAL:
-    kernels->init_normal(key, part->elements, &part->local, info->a, part->weights);
-    break;
-  case PD_INIT_UNIFORM:
-    kernels->init_uniform(key, part->elements, &part->local, info->a, info->b, part->weights);
-    break;
-  }
-}
-
-static void initialise_f64(const pd_engine *engine, const pd_param_info *info, pd_key key, const pd_part *part) {
-  const pd_kernels_f64 *kernels = engine->f64;
-  switch (info->init) {
-  case PD_INIT_NUMBER:
-    kernels->fill(part->elements, info->a, part->weights);
-    break;
-  case PD_INIT_NORMAL:
-    kernels->init_normal(key, part->elements, &part->local, info->a, part->weights);
-    break;
-  case PD_INIT_UNIFORM:
-    kernels->init_uniform(key, part->elements, &part->local, info->a, info->b, part->weights);
-    break;
-  }
-}
-
 void pd_engine_initialise(pd_engine *engine, uint64_t seed) {
   for (int p = 0; p < engine->program->param_count; p++) {
     const pd_param_info *info = &engine->program->params[p];
@@ -143,21 +112,12 @@ void pd_engine_initialise(pd_engine *engine, uint64_t seed) {
       char *name = name_in_trip(info->name, trip);
       pd_key key = {seed, pd_purpose(name)};
       free(name);
-      if (engine->f32 != NULL) {
-        initialise_f32(engine, info, key, &part);
-      } else {
-        initialise_f64(engine, info, key, &part);
-      }
+      pd_device_draw(engine->device, info, key, &part.local, part.elements, part.weights);
     }
   }
 }
 
 /* ---- norm ---- */
-
-static double sum_squares(const pd_engine *engine, const pd_part *part) {
-  return engine->f32 != NULL ? engine->f32->sum_squares(part->elements, part->gradients)
-                             : engine->f64->sum_squares(part->elements, part->gradients);
-}
 
 /* Whether this pipeline rank is the one that counts the parameter (whatever its replica and tensor rank). */
 static bool counts_here(const pd_engine *engine, int param) {
@@ -172,105 +132,51 @@ static bool counts_here(const pd_engine *engine, int param) {
   return true;
 }
 
-int pd_engine_tensor_count(const pd_engine *engine) {
+int pd_device_tensors(const pd_program *program) {
   int64_t count = 0;
-  for (int p = 0; p < engine->program->param_count; p++)
-    count += trips_of(engine->program, &engine->program->params[p]);
+  for (int p = 0; p < program->param_count; p++) count += trips_of(program, &program->params[p]);
   return (int)count;
 }
 
-void pd_engine_squares(pd_engine *engine, double *whole, double *split) {
+void pd_engine_queue_squares(pd_engine *engine, int set) {
   const pd_program *program = engine->program;
   int i = 0;
   for (int p = 0; p < program->param_count; p++) {
     const pd_param_info *info = &program->params[p];
     for (int64_t trip = 0; trip < trips_of(program, info); trip++, i++) {
       pd_part part = pd_engine_part(engine, p, trip);
-      whole[i] = split[i] = 0;
       if (part.gradients == NULL || !counts_here(engine, p)) continue;
-      *(info->split_axis == PD_NONE ? &whole[i] : &split[i]) = sum_squares(engine, &part);
+      pd_device_add_squares(engine->device, set, i, info->split_axis != PD_NONE, part.elements, part.gradients);
     }
   }
 }
 
-double pd_engine_norm_of(pd_engine *engine, double *whole, double *split) {
-  const int count = pd_engine_tensor_count(engine);
-  pd_sum_double(engine->world->tensor, split, count);
-  for (int i = 0; i < count; i++) whole[i] += split[i];
-  pd_sum_double(engine->world->pipe, whole, count); /* of which one is not zero */
-  double sum = 0;
-  for (int i = 0; i < count; i++) sum += whole[i];
-  return sqrt(sum);
-}
-
 double pd_engine_grad_norm(pd_engine *engine) {
-  const size_t count = (size_t)pd_engine_tensor_count(engine);
-  double *squares = calloc(2 * count + 1, sizeof *squares);
-  if (squares == NULL) pd_fail(PD_EXIT_MEMORY, "out of memory");
-  pd_engine_squares(engine, squares, squares + count);
-  double norm = pd_engine_norm_of(engine, squares, squares + count);
-  free(squares);
-  return norm;
+  pd_engine_queue_squares(engine, 0);
+  pd_device_decide(engine->device, 0);
+  return pd_device_norm(engine->device, 0);
 }
 
 /* ---- update ---- */
 
-typedef struct moment_update {
-  double rate, factor, decay, c1, c2;
-} moment_update;
-
-/* Adam with decay as part of the gradient, as PyTorch's: element-wise, so a block at a time gives the same numbers. */
-#define ADAM_BLOCK 1024
-#define DEFINE_ADAM(R, set)                                                                                            \
-  static void adam_##set(const pd_engine *engine, const pd_part *part, const moment_update *u) {                       \
-    const pd_program *program = engine->program;                                                                       \
-    R *w = part->weights, *m = part->moments[0], *v = part->moments[1];                                                \
-    const R *gradient = part->gradients;                                                                               \
-    R block[ADAM_BLOCK];                                                                                               \
-    for (int64_t first = 0; first < part->elements; first += ADAM_BLOCK) {                                             \
-      int64_t n = part->elements - first < ADAM_BLOCK ? part->elements - first : ADAM_BLOCK;                           \
-      for (int64_t i = 0; i < n; i++) {                                                                                \
-        block[i] = (R)(u->factor * gradient[first + i] + u->decay * w[first + i]);                                     \
-      }                                                                                                                \
-      engine->set->adamw(n, w + first, block, m + first, v + first, 1, u->rate, program->beta1, program->beta2,        \
-                         program->eps, 0, u->c1, u->c2);                                                               \
-    }                                                                                                                  \
-  }
-DEFINE_ADAM(float, f32)
-DEFINE_ADAM(double, f64)
-
-#define DEFINE_UPDATE(set)                                                                                             \
-  static void update_##set(const pd_engine *engine, const pd_part *part, const moment_update *u) {                     \
-    const pd_program *program = engine->program;                                                                       \
-    if (program->optimizer == PD_SGD) {                                                                                \
-      engine->set->sgd(part->elements, part->weights, part->gradients, part->moments[0], u->factor, u->rate,           \
-                       program->momentum, u->decay);                                                                   \
-    } else if (program->optimizer == PD_ADAM && u->decay != 0) {                                                       \
-      adam_##set(engine, part, u);                                                                                     \
-    } else {                                                                                                           \
-      engine->set->adamw(part->elements, part->weights, part->gradients, part->moments[0], part->moments[1],           \
-                         u->factor, u->rate, program->beta1, program->beta2, program->eps, u->decay, u->c1, u->c2);    \
-    }                                                                                                                  \
-  }
-DEFINE_UPDATE(f32)
-DEFINE_UPDATE(f64)
-
-void pd_engine_update(pd_engine *engine, int64_t update, double rate, double factor) {
+void pd_engine_queue_update(pd_engine *engine) {
   const pd_program *program = engine->program;
-  moment_update u = {.rate = rate, .factor = factor};
-  u.c1 = 1 - pow(program->beta1, (double)update);
-  u.c2 = 1 - pow(program->beta2, (double)update);
   for (int p = 0; p < program->param_count; p++) {
     const pd_param_info *info = &program->params[p];
-    u.decay = info->decay ? program->decay : 0;
     for (int64_t trip = 0; trip < trips_of(program, info); trip++) {
       pd_part part = pd_engine_part(engine, p, trip);
       if (part.gradients == NULL || part.elements == 0) continue;
-      if (engine->f32 != NULL) {
-        update_f32(engine, &part, &u);
-      } else {
-        update_f64(engine, &part, &u);
-      }
+      const pd_change change = {.elements = part.elements,
+                                .weights = part.weights,
+                                .gradients = part.gradients,
+                                .moments = {part.moments[0], part.moments[1]},
+                                .decay = info->decay ? program->decay : 0};
+      pd_device_update(engine->device, &change);
     }
   }
+}
+
+void pd_engine_update(pd_engine *engine, int64_t update, double rate, double factor) {
+  pd_device_set_update(engine->device, update, rate, factor);
+  pd_engine_queue_update(engine);
 }

@@ -10,32 +10,15 @@
 
 #include <stdatomic.h>
 
+#include "device.h"
 #include "engine.h"
-#include "reduce.h"
-
-/* Requests of the messages of one kind, `per_slot` for each slot. */
-typedef struct pd_mail {
-  MPI_Request *requests;
-  int64_t slots;
-  int per_slot;
-} pd_mail;
 
 typedef struct pd_chunk_state {
   pd_chunk_plan *plan;
   struct pd_chunk_state *before, *after; /* the neighbour if it is on this rank */
-  pd_mail wires_in, wires_out, gradients_in, gradients_out;
+  pd_mail *wires_in, *wires_out, *gradients_in, *gradients_out; /* NULL: no messages */
   int64_t *holder; /* per activation slot: the micro-batch in it */
 } pd_chunk_state;
-
-/* What is the same for all units of a step or an evaluation pass. */
-typedef struct pd_pass {
-  uint64_t step, seed;
-  const double *inverse_counts;
-  double batch_scale;
-  const int64_t *samples;    /* per micro-batch; NULL: all of them */
-  const pd_updates *updates; /* NULL: the list updates nothing, and all of it runs with the newest weights */
-  bool training;
-} pd_pass;
 
 #define PD_POSITION_BYTES 128
 
@@ -44,31 +27,25 @@ struct pd_engine {
   const pd_pipeline *pipeline;
   pd_world *world;
   pd_layout *layout;
-  char *memory;
-  int64_t bytes;
-  const pd_kernels_f32 *f32; /* the one of the program's precision */
-  const pd_kernels_f64 *f64;
+  pd_device *device;
+  char *memory; /* the device's */
   pd_chunk_state *chunks; /* as in the layout */
   pd_pass pass;
   int result_count;
-  double *results;   /* per micro-batch */
-  double *ignored;   /* results of a forward that is run again */
-  const void **data; /* per model input, of the micro-batch under way */
+  const pd_updates *updates;        /* NULL: the list updates nothing, and all of it runs with the newest weights */
+  double *results;                  /* per micro-batch, of the pass that was closed last */
+  const void **data;                /* per model input, of the micro-batch under way */
   /* versions of the weights */
-  int64_t newest;      /* where the newest lies: 0 .. versions - 1 */
-  int64_t made;        /* updates since the start, those that changed nothing included */
-  int64_t made_before; /* of which before this list */
-  int64_t finished;    /* micro-batches of this list whose gradients are in */
-  int64_t *version;    /* per micro-batch under way: where its weights lie */
-  int64_t *users;      /* per version: micro-batches that still need it */
-  double *squares; /* per update and tensor: sums of squares of gradients that all or one tensor-parallel rank has */
+  int64_t newest;                   /* where the newest lies: 0 .. versions - 1 */
+  int64_t made;                     /* updates since the start, those that changed nothing included */
+  int64_t made_before;              /* of which before this list */
+  int64_t finished;                 /* micro-batches of this list whose gradients are in */
+  int64_t *version;                 /* per micro-batch under way: where its weights lie */
+  int64_t *users;                   /* per version: micro-batches that still need it */
   int64_t act_unit, act_microbatch; /* what the shared act block holds (recompute) */
   /* gradient buckets */
-  int next_bucket;                  /* the first that is not started */
-  int final_buckets;                /* so many, in order, are final */
-  bool buckets_open; /* a step is under way that ends with their reduction */
-  pd_reduction reductions[2];
-  MPI_Request *tied_requests;
+  int next_bucket;                  /* the first that is not final */
+  bool buckets_open;                /* a step is under way that ends with their reduction */
   /* where this rank is: two texts, of which one is shown while the other is written */
   char positions[2][PD_POSITION_BYTES];
   atomic_int position;
@@ -93,29 +70,20 @@ void pd_engine_settle_gradients(pd_engine *engine, pd_chunk_state *chunk, int64_
 void pd_engine_wait_wires_out(pd_engine *engine, pd_chunk_state *chunk, int64_t mb);
 /* All sends of the pass have left. */
 void pd_engine_settle_all(pd_engine *engine);
-/* Lets messages that are under way move on. */
-void pd_engine_progress(pd_engine *engine);
-/* Waits; shows what for if that takes any time. */
-void pd_engine_wait(pd_engine *engine, MPI_Request *requests, int count, const char *what, int peer);
 
 /* ---- engine_gradients.c ---- */
 void pd_engine_open_buckets(pd_engine *engine);
 /* The weight gradients of `unit` are final: the buckets that completes start as soon as they can. */
 void pd_engine_unit_is_final(pd_engine *engine, int chunk, int64_t unit);
-void pd_engine_progress_buckets(pd_engine *engine);
 /* REDUCE_GRAD: all buckets of `chunk`, and of chunks that were final before it, are final. Does not wait for them. */
 void pd_engine_reduce_chunk(pd_engine *engine, int chunk);
 /* Sums tied gradients over their slots, then what is left over replicas. */
 void pd_engine_finish_gradients(pd_engine *engine);
 
 /* ---- engine_params.c ---- */
-/* Tensors of the whole program, each trip its own. */
-int pd_engine_tensor_count(const pd_engine *engine);
-/* The squares of gradients of each, summed up on the one pipeline rank that counts it and else 0: `whole` if all
- * tensor-parallel ranks hold all of it, else `split`. */
-void pd_engine_squares(pd_engine *engine, double *whole, double *split);
-/* The norm from what pd_engine_squares gave; collective; destroys both. */
-double pd_engine_norm_of(pd_engine *engine, double *whole, double *split);
+/* The squares of gradients of each tensor, on the one pipeline rank that counts it, into set `set` of the device. */
+void pd_engine_queue_squares(pd_engine *engine, int set);
+void pd_engine_queue_update(pd_engine *engine);
 
 /* ---- engine_versions.c ---- */
 void pd_engine_open_versions(pd_engine *engine);
@@ -131,7 +99,7 @@ void pd_engine_weight_grad_done(pd_engine *engine);
 /* ---- small things ---- */
 /* Weights at byte `offset`, PD_NONE: none, as micro-batch `mb` sees them. */
 static inline char *pd_weights_at(const pd_engine *engine, int64_t offset, int64_t mb) {
-  int64_t version = engine->pass.updates != NULL ? engine->version[mb] : engine->newest;
+  int64_t version = engine->updates != NULL ? engine->version[mb] : engine->newest;
   return offset == PD_NONE ? NULL : engine->memory + offset + version * engine->layout->version_bytes;
 }
 static inline char *pd_slot(const pd_engine *engine, const pd_slots *slots, int64_t mb) {
@@ -139,21 +107,6 @@ static inline char *pd_slot(const pd_engine *engine, const pd_slots *slots, int6
 }
 static inline int64_t pd_wire_size(const pd_engine *engine, int wire) {
   return engine->program->wires[wire].elements * engine->program->real_bytes;
-}
-/* out[i] += a[i] */
-static inline void pd_engine_add(const pd_engine *engine, int64_t n, const void *a, void *out) {
-  if (engine->f32 != NULL) {
-    engine->f32->add(n, a, out);
-  } else {
-    engine->f64->add(n, a, out);
-  }
-}
-static inline void pd_engine_clear(const pd_engine *engine, int64_t bytes, void *out) {
-  if (engine->f32 != NULL) {
-    engine->f32->fill(bytes / 4, 0, out);
-  } else {
-    engine->f64->fill(bytes / 8, 0, out);
-  }
 }
 void pd_engine_show(pd_engine *engine, const char *waits_for, int peer);
 

@@ -33,13 +33,11 @@ void pd_engine_open_versions(pd_engine *engine) {
   check_plan(engine);
   engine->version = allocate(engine->pipeline->microbatches, sizeof *engine->version);
   engine->users = allocate(engine->layout->versions, sizeof *engine->users);
-  engine->squares = allocate(2 * pd_list_updates(engine->pipeline) * pd_engine_tensor_count(engine), sizeof(double));
 }
 
 void pd_engine_close_versions(pd_engine *engine) {
   free(engine->version);
   free(engine->users);
-  free(engine->squares);
 }
 
 void pd_engine_begin_versions(pd_engine *engine) {
@@ -48,7 +46,7 @@ void pd_engine_begin_versions(pd_engine *engine) {
 }
 
 void pd_engine_choose_version(pd_engine *engine, int64_t mb) {
-  if (engine->pass.updates == NULL) return;
+  if (engine->updates == NULL) return;
   const pd_pipeline *pipeline = engine->pipeline;
   int64_t version = engine->newest;
   if (pipeline->delay > 0) {
@@ -78,8 +76,8 @@ static void make_version(pd_engine *engine) {
     pd_fail(PD_EXIT_PLAN, "the list still needs the version of the weights that an update is to replace");
   }
   if (next != engine->newest) {
-    memcpy(weights + next * layout->version_bytes, weights + engine->newest * layout->version_bytes,
-           (size_t)layout->version_bytes);
+    pd_device_copy(engine->device, weights + next * layout->version_bytes,
+                   weights + engine->newest * layout->version_bytes, layout->version_bytes);
   }
   engine->newest = next;
   engine->made++;
@@ -87,21 +85,20 @@ static void make_version(pd_engine *engine) {
 
 static void update(pd_engine *engine) {
   const pd_layout *layout = engine->layout;
-  const pd_updates *updates = engine->pass.updates;
+  const pd_updates *updates = engine->updates;
   const int64_t index = engine->made - engine->made_before, count = pd_list_updates(engine->pipeline);
-  const int tensors = pd_engine_tensor_count(engine);
-  double *squares = engine->squares + 2 * index * tensors;
   pd_engine_open_buckets(engine);
   pd_engine_finish_gradients(engine);
-  pd_engine_squares(engine, squares, squares + tensors);
+  pd_engine_queue_squares(engine, (int)index);
   make_version(engine);
   /* gradients are shares of the mean over the list, and an update wants the mean over its own micro-batches */
   if (updates->number[index] > 0) pd_engine_update(engine, updates->number[index], updates->rate, (double)count);
-  pd_engine_clear(engine, layout->bytes[PD_MEMORY_GRADIENTS], engine->memory + layout->base[PD_MEMORY_GRADIENTS]);
+  pd_device_clear(engine->device, engine->memory + layout->base[PD_MEMORY_GRADIENTS],
+                  layout->bytes[PD_MEMORY_GRADIENTS]);
 }
 
 void pd_engine_weight_grad_done(pd_engine *engine) {
-  if (engine->pass.updates == NULL) return;
+  if (engine->updates == NULL) return;
   engine->users[engine->version[engine->finished]]--; /* micro-batches come in order */
   engine->finished++;
   if (engine->finished % engine->pipeline->step == 0) update(engine);
@@ -109,9 +106,8 @@ void pd_engine_weight_grad_done(pd_engine *engine) {
 
 void pd_engine_finish_versions(pd_engine *engine) {
   const int64_t count = pd_list_updates(engine->pipeline);
-  const int tensors = pd_engine_tensor_count(engine);
-  for (int64_t i = 0; i < count; i++) {
-    double *squares = engine->squares + 2 * i * tensors;
-    engine->pass.updates->norms[i] = (double)count * pd_engine_norm_of(engine, squares, squares + tensors);
+  for (int i = 0; i < count; i++) {
+    pd_device_decide(engine->device, i);
+    engine->updates->norms[i] = (double)count * pd_device_norm(engine->device, i);
   }
 }

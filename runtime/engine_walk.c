@@ -53,10 +53,9 @@ static void set_frame(const pd_engine *engine, const pd_chunk_plan *plan, const 
   frame->weights = pd_weights_at(engine, unit->weights, mb);
   frame->gradients = byte_at(engine, unit->gradients);
   frame->data = engine->data;
-  frame->results = backward ? engine->ignored : engine->results + mb * engine->result_count;
-  frame->inverse_counts = pass->inverse_counts;
-  if (pass->updates != NULL)
-    frame->inverse_counts = pass->updates->inverse_counts + mb / engine->pipeline->step * program->normaliser_count;
+  frame->results = pd_device_results(engine->device, backward ? PD_NONE : mb);
+  frame->inverse_counts = pd_device_inverse_counts(engine->device);
+  if (engine->updates != NULL) frame->inverse_counts += mb / engine->pipeline->step * program->normaliser_count;
   frame->batch_scale = pass->batch_scale;
   frame->samples = pass->samples != NULL ? pass->samples[mb] : program->microbatch;
   frame->sample0 = pd_engine_first_sample(engine, mb);
@@ -65,6 +64,7 @@ static void set_frame(const pd_engine *engine, const pd_chunk_plan *plan, const 
   frame->trip = unit->trip;
   frame->tp_rank = engine->world->tp_rank;
   frame->training = pass->training;
+  pd_device_frame(engine->device, frame);
 }
 
 /* Points at the rows of micro-batch `mb`. */
@@ -92,7 +92,7 @@ void pd_engine_forward(pd_engine *engine, pd_chunk_state *chunk, int64_t mb) {
   for (int64_t u = 0; u < plan->unit_count; u++) {
     set_frame(engine, plan, &plan->units[u], mb, false, &frame);
     run_forward(engine, &plan->units[u], mb, &frame);
-    pd_engine_progress(engine);
+    pd_device_progress(engine->device);
   }
 }
 
@@ -109,7 +109,7 @@ static void add_contributions(const pd_engine *engine, const pd_chunk_plan *plan
   for (int k = 0; k < segment->in_count; k++) {
     if (unit->sum[k].home == PD_HOME_NONE) continue;
     int64_t elements = engine->program->wires[pd_read_wire(segment, unit->trip, k)].elements;
-    pd_engine_add(engine, elements, place_at(engine, plan, unit->d_in[k], mb),
+    pd_device_add(engine->device, elements, place_at(engine, plan, unit->d_in[k], mb),
                   place_at(engine, plan, unit->sum[k], mb));
   }
 }
@@ -119,11 +119,11 @@ static void complete_sent(const pd_engine *engine, const pd_chunk_plan *plan, in
   const pd_edge *edge = &plan->previous;
   for (int g = 0; g < edge->grad_count; g++) {
     char *to = pd_slot(engine, &plan->sent, mb) + edge->grad_at[g];
-    size_t bytes = (size_t)pd_wire_size(engine, edge->grad_wire[g]);
+    int64_t bytes = pd_wire_size(engine, edge->grad_wire[g]);
     if (edge->grad_from[g].home == PD_HOME_NONE) {
-      memset(to, 0, bytes);
+      pd_device_clear(engine->device, to, bytes);
     } else if (edge->grad_from[g].home != PD_HOME_SENT) {
-      memcpy(to, place_at(engine, plan, edge->grad_from[g], mb), bytes);
+      pd_device_copy(engine->device, to, place_at(engine, plan, edge->grad_from[g], mb), bytes);
     }
   }
 }
@@ -148,7 +148,7 @@ void pd_engine_backward(pd_engine *engine, pd_chunk_state *chunk, int64_t mb, bo
       if (weight_grad) segment->weight_grad(&frame);
     }
     if (final) pd_engine_unit_is_final(engine, plan->chunk, unit->unit);
-    pd_engine_progress(engine);
+    pd_device_progress(engine->device);
   }
   if (input) complete_sent(engine, plan, mb);
   if (weights) pd_engine_weight_grad_done(engine);

@@ -60,14 +60,9 @@ static void fill(pd_run *run, const unsigned char *text, int64_t length) {
 /* Row `row` of the logits, all classes, on the rank that draws; false on every other. */
 static bool gather_logits(pd_run *run, int64_t row, double *logits) {
   const pd_program *program = run->program;
-  const void *at = pd_engine_logits(run->engine, 0);
-  if (at == NULL || run->world.dp_rank != 0) return false;
   const int64_t classes = program->logits_classes / (program->logits_split ? program->tp : 1);
   double own[256];
-  for (int64_t c = 0; c < classes; c++) {
-    const int64_t i = row * classes + c;
-    own[c] = program->real_bytes == 4 ? (double)((const float *)at)[i] : ((const double *)at)[i];
-  }
+  if (run->world.dp_rank != 0 || !pd_engine_logits(run->engine, 0, row * classes, classes, own)) return false;
   if (program->logits_split) {
     MPI_Gather(own, (int)classes, MPI_DOUBLE, logits, (int)classes, MPI_DOUBLE, 0, run->world.tensor);
   } else {

@@ -43,7 +43,7 @@ typedef struct pd_bucket {
 } pd_bucket;
 int pd_layout_buckets(const pd_layout *layout, const pd_bucket **buckets);
 
-/* Elements of scratch that a sum of n elements over `size` ranks needs (see pd_sum in world.h). */
+/* Elements of scratch that a sum of n elements over `size` ranks needs (host/reduce.h). */
 int64_t pd_sum_scratch(int64_t n, int size);
 
 /* ---- Inside: what the engine walks. ----

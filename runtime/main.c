@@ -4,6 +4,7 @@
  * files to write) before anything is computed, so that a run that starts also ends.
  */
 #include "data_weights.h"
+#include "device.h"
 #include "evaluate.h"
 #include "generate.h"
 #include "train.h"
@@ -34,10 +35,9 @@ static void start_engine(pd_run *run) {
   const pd_program *program = run->program;
   pd_problem problem;
   run->machine = pd_launch_machine(run->options.threads);
-  pd_kernels_threads(run->machine.threads);
+  pd_device_threads(run->machine.threads);
   if (!pd_plan_read(program, &run->plan, &problem)) pd_fail(PD_EXIT_PLAN, "%s", problem.text);
   pd_plan_agree(&run->world, &run->plan);
-  if (program->use_kernels != NULL) program->use_kernels(run->options.kernels);
   run->engine = pd_engine_new(program, &run->plan.pipeline, &run->world, run->options.kernels);
   const int64_t planned = run->plan.memory[run->world.pp_rank].total,
                 allocated = pd_engine_allocated_bytes(run->engine);

@@ -151,8 +151,8 @@ void pd_progress_table(const pd_run *run) {
       run->options.steps, plural(run->options.steps));
   show_data(run);
   show_recipe(program);
-  row("threads", "%d a rank, %s kernels; %d core%s, %d rank%s on this node", machine->threads, run->options.kernels,
-      machine->cores, plural(machine->cores), machine->node_ranks, plural(machine->node_ranks));
+  row("threads", "%d a rank, %s; %d core%s, %d rank%s on this node", machine->threads,
+      pd_engine_device_name(run->engine), machine->cores, plural(machine->cores), machine->node_ranks, plural(machine->node_ranks));
   show_memory(run);
   row("plan", "sha256 %.12s", run->plan.sha256);
   if (machine->bound) {

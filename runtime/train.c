@@ -137,13 +137,10 @@ typedef struct step_result {
 static step_result step_once(pd_run *run, step_state *state, int64_t index, double rate) {
   const pd_program *program = run->program;
   const bool counted = pd_invert_counts(program, state->counts);
-  pd_engine_step(run->engine, (uint64_t)index, (uint64_t)run->options.seed, state->counts, state->results);
-  const double norm = pd_engine_grad_norm(run->engine);
+  double norm;
+  pd_engine_train(run->engine, (uint64_t)index, (uint64_t)run->options.seed, state->counts,
+                  counted ? ++state->updates : 0, rate, state->results, &norm);
   stop_unless_finite(state->results[0], norm, index + 1, false);
-  if (counted) {
-    const double factor = program->clip > 0 && norm > program->clip ? program->clip / norm : 1;
-    pd_engine_update(run->engine, ++state->updates, rate, factor);
-  }
   return (step_result){norm, !counted};
 }
 

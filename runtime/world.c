@@ -8,8 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "reduce.h"
-
 #ifndef PD_MESSAGE_LIMIT
 #define PD_MESSAGE_LIMIT INT_MAX /* bytes that one MPI count can say; tests make it small */
 #endif
@@ -70,12 +68,9 @@ void pd_world_open(pd_world *world, const pd_program *program) {
   MPI_Comm_set_errhandler(world->replicas, handler);
   MPI_Comm_set_errhandler(world->tensor, handler);
   MPI_Errhandler_free(&handler);
-  pd_reduce_over_tensor(world->tensor, world->tp);
 }
 
 void pd_world_close(pd_world *world) {
-  pd_reduce_over_tensor(MPI_COMM_NULL, 0);
-  pd_world_set_tensor_scratch(NULL, 0);
   if (world->size > 1) {
     MPI_Win_free(&here.window);
     MPI_Comm_free(&here.node);
@@ -171,4 +166,21 @@ void pd_receive_start(MPI_Comm comm, void *into, int64_t bytes, int peer, int ta
   int count = as_type(bytes, &type);
   MPI_Irecv(into, count, type, peer, tag, comm, request);
   if (type != MPI_BYTE) MPI_Type_free(&type);
+}
+
+/* ---- sums ---- */
+
+void pd_sum_double(MPI_Comm comm, double *x, int n) {
+  int size;
+  MPI_Comm_size(comm, &size);
+  if (size == 1 || n == 0) return;
+  double *all = malloc((size_t)size * (size_t)n * sizeof *all);
+  if (all == NULL) pd_fail(PD_EXIT_MEMORY, "out of memory");
+  MPI_Allgather(x, n, MPI_DOUBLE, all, n, MPI_DOUBLE, comm);
+  for (int i = 0; i < n; i++) {
+    double sum = all[i];
+    for (int q = 1; q < size; q++) sum += all[(int64_t)q * n + i];
+    x[i] = sum;
+  }
+  free(all);
 }

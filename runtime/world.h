@@ -35,18 +35,11 @@ void pd_world_close(pd_world *world);
  * exits with `code`. Callable from any rank at any time. */
 _Noreturn void pd_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Sum over a communicator in rank order, in place: element i is ((x0 + x1) + x2) + … whatever n is, so the bits do not
- * depend on how a buffer is cut. All-to-all of pieces, local sum, all-gather: 2 n (size-1)/size elements sent a rank.
- * `scratch` must hold pd_sum_scratch(n, size) elements. real_bytes 4 or 8. */
-void pd_sum(MPI_Comm comm, void *x, int64_t n, int real_bytes, void *scratch);
-int64_t pd_sum_scratch(int64_t n, int size);
 /* Sum of doubles in rank order, small n. */
 void pd_sum_double(MPI_Comm comm, double *x, int n);
 
 /* Starts one message of any number of bytes (MPI's own counts are 32 bits wide). */
 void pd_send_start(MPI_Comm comm, const void *from, int64_t bytes, int peer, int tag, MPI_Request *request);
 void pd_receive_start(MPI_Comm comm, void *into, int64_t bytes, int peer, int tag, MPI_Request *request);
-/* Receive space of pd_tp_sum_* and pd_tp_max_*: `elements` as given by pd_sum_scratch for the largest n they get. */
-void pd_world_set_tensor_scratch(void *scratch, int64_t elements);
 
 #endif

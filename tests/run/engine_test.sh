@@ -17,7 +17,7 @@ compile() { # name flag…
   shift
   # what is compiled in another way here comes before the library's
   local own=()
-  [ $# -lt 2 ] || own=("$root"/runtime/{layout,walk,world,reduce}.c "$root"/runtime/engine*.c)
+  [ $# -lt 2 ] || own=("$root"/runtime/{layout,walk,world}.c "$root"/runtime/engine*.c "$root"/runtime/host/*.c)
   mpicc -std=c11 -D_GNU_SOURCE -O1 -g -Wall -Wextra "$@" -I"$root/runtime" -o "$out/$name" \
     "$root"/tests/run/engine_{program,model,schedules}.c "${own[@]}" "$lib/libpdrt.a" $(cat "$lib/libs") || failed=$((failed + 1))
 }

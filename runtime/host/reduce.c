@@ -1,12 +1,11 @@
 /* Reductions in rank order: element i is ((x0 + x1) + x2) + …, so the bits depend neither on how a buffer is cut nor
  * on when messages arrive. Every rank gets its piece from all others, sums it, and sends the sum to all others; two
  * ranks exchange everything at once, which is as many bytes and one message fewer. */
-#include "reduce.h"
+#include "host/reduce.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "layout.h"
 
 #define BLOCK 1024     /* elements summed at a time: all sources of a block stay in the first-level cache */
 #define THREADED 65536 /* elements from which threads pay */
@@ -144,25 +143,6 @@ static void reduce_now(MPI_Comm comm, void *x, int64_t n, int real_bytes, bool m
   if (requests != few) free(requests);
 }
 
-void pd_sum(MPI_Comm comm, void *x, int64_t n, int real_bytes, void *scratch) {
-  reduce_now(comm, x, n, real_bytes, false, scratch);
-}
-
-void pd_sum_double(MPI_Comm comm, double *x, int n) {
-  int size;
-  MPI_Comm_size(comm, &size);
-  if (size == 1 || n == 0) return;
-  double *all = malloc((size_t)size * (size_t)n * sizeof *all);
-  if (all == NULL) pd_fail(PD_EXIT_MEMORY, "out of memory");
-  MPI_Allgather(x, n, MPI_DOUBLE, all, n, MPI_DOUBLE, comm);
-  for (int i = 0; i < n; i++) {
-    double sum = all[i];
-    for (int q = 1; q < size; q++) sum += all[(int64_t)q * n + i];
-    x[i] = sum;
-  }
-  free(all);
-}
-
 /* ---- for segment functions: over the tensor-parallel ranks ---- */
 
 static struct {
@@ -172,12 +152,9 @@ static struct {
   int64_t elements;
 } tensor;
 
-void pd_reduce_over_tensor(MPI_Comm comm, int size) {
+void pd_reduce_over_tensor(MPI_Comm comm, int size, void *scratch, int64_t elements) {
   tensor.comm = comm;
   tensor.size = size;
-}
-
-void pd_world_set_tensor_scratch(void *scratch, int64_t elements) {
   tensor.scratch = scratch;
   tensor.elements = elements;
 }

@@ -2,6 +2,7 @@
 #ifndef PD_REDUCE_H
 #define PD_REDUCE_H
 
+#include "layout.h"
 #include "world.h"
 
 typedef struct pd_reduction {
@@ -22,7 +23,8 @@ void pd_reduction_start(pd_reduction *reduction);
 bool pd_reduction_test(pd_reduction *reduction);
 void pd_reduction_finish(pd_reduction *reduction);
 
-/* Which communicator pd_tp_sum_* and pd_tp_max_* reduce over; size 0: none. */
-void pd_reduce_over_tensor(MPI_Comm comm, int size);
+/* What pd_tp_sum_* and pd_tp_max_* reduce over (size 0: nothing), and their receive space: `elements` as given by
+ * pd_sum_scratch for the largest n they get. */
+void pd_reduce_over_tensor(MPI_Comm comm, int size, void *scratch, int64_t elements);
 
 #endif

@@ -1,0 +1,297 @@
+/* The host as a device: memory of the process, kernels in C. What is queued happens at once. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "host/host.h"
+
+static void *allocate(size_t count, size_t size) {
+  void *block = calloc(count + 1, size);
+  if (block == NULL) pd_fail(PD_EXIT_MEMORY, "out of memory");
+  return block;
+}
+
+/* ---- start and end ---- */
+
+static void map_memory(pd_device *device) {
+  device->bytes = pd_layout_total(device->layout);
+  if (device->bytes == 0) return;
+  void *memory = mmap(NULL, (size_t)device->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    pd_fail(PD_EXIT_MEMORY, "cannot allocate the %lld bytes of the plan: %s", (long long)device->bytes,
+            strerror(errno));
+  }
+  madvise(memory, (size_t)device->bytes, MADV_HUGEPAGE); /* fewer page faults where the system has them */
+  device->memory = memory;
+}
+
+static void check_tags(const pd_world *world, const pd_pipeline *pipeline) {
+  int *largest_tag, flag;
+  MPI_Comm_get_attr(world->pipe, MPI_TAG_UB, (void *)&largest_tag, &flag);
+  if (flag && *largest_tag / (2 * PD_MAX_WIRES) < pipeline->chunk_count + 2) {
+    pd_fail(PD_EXIT_PLAN, "%d chunks are more than this MPI has message tags for", pipeline->chunk_count);
+  }
+}
+
+static void open_reductions(pd_device *device, const pd_pipeline *pipeline) {
+  const pd_layout *layout = device->layout;
+  for (int i = 0; i < 2; i++) {
+    device->reductions[i] = (pd_reduction){.comm = device->world->replicas,
+                                           .real_bytes = device->program->real_bytes,
+                                           .scratch = device->memory + layout->reductions[i],
+                                           .requests = allocate(2 * (size_t)device->world->dp, sizeof(MPI_Request))};
+  }
+  int most = 0; /* slots of one tied parameter */
+  for (int t = 0; t < layout->tied_count; t++) {
+    if (layout->tied[t].slot_count > most) most = layout->tied[t].slot_count;
+  }
+  device->tied_room = most * device->world->pp;
+  device->tied_requests = allocate((size_t)device->tied_room, sizeof(MPI_Request));
+  device->tied_tag = pipeline->chunk_count * PD_MAX_WIRES * 2; /* those below belong to mails */
+  pd_reduce_over_tensor(device->world->tensor, device->world->tp, device->memory + layout->tensor,
+                        layout->tensor_elements);
+}
+
+pd_device *pd_device_open(const pd_program *program, const pd_pipeline *pipeline, const pd_layout *layout,
+                          const pd_world *world, const char *kernels) {
+  pd_device *device = allocate(0, sizeof *device);
+  device->program = program;
+  device->layout = layout;
+  device->world = world;
+  bool single = program->real_bytes == 4;
+  device->f32 = single ? pd_kernels_select_f32(kernels) : NULL;
+  device->f64 = single ? NULL : pd_kernels_select_f64(kernels);
+  if (device->f32 == NULL && device->f64 == NULL) pd_fail(PD_EXIT_USAGE, "there is no kernel set `%s`", kernels);
+  if (program->use_kernels != NULL) program->use_kernels(kernels);
+  check_tags(world, pipeline);
+  map_memory(device);
+  open_reductions(device, pipeline);
+  device->result_count = 1 + program->metric_count;
+  device->results = allocate((size_t)(program->microbatches * device->result_count), sizeof(double));
+  device->ignored = allocate((size_t)device->result_count, sizeof(double));
+  device->sets = pd_list_updates(pipeline) > 1 ? (int)pd_list_updates(pipeline) : 1;
+  device->tensors = pd_device_tensors(program);
+  const size_t squares = (size_t)device->sets * (size_t)device->tensors;
+  device->whole = allocate(squares, sizeof(double));
+  device->split = allocate(squares, sizeof(double));
+  device->norms = allocate((size_t)device->sets, sizeof(double));
+  return device;
+}
+
+void pd_device_close(pd_device *device) {
+  pd_reduce_over_tensor(MPI_COMM_NULL, 0, NULL, 0);
+  for (int i = 0; i < 2; i++) free(device->reductions[i].requests);
+  free(device->tied_requests);
+  free(device->results);
+  free(device->ignored);
+  free(device->whole);
+  free(device->split);
+  free(device->norms);
+  if (device->bytes > 0) munmap(device->memory, (size_t)device->bytes);
+  free(device);
+}
+
+char *pd_device_memory(const pd_device *device) {
+  return device->memory;
+}
+
+int64_t pd_device_bytes(const pd_device *device) {
+  return device->bytes;
+}
+
+const char *pd_device_name(const pd_device *device) {
+  const char *set = device->f32 != NULL ? device->f32->set : device->f64->set;
+  return strcmp(set, "ref") == 0 ? "ref kernels" : "host kernels";
+}
+
+void pd_device_threads(int threads) {
+  pd_kernels_threads(threads);
+}
+
+/* ---- the host's access ---- */
+
+void pd_device_read(pd_device *device, void *to, const void *from, int64_t bytes) {
+  (void)device;
+  memcpy(to, from, (size_t)bytes);
+}
+
+void pd_device_write(pd_device *device, void *to, const void *from, int64_t bytes) {
+  (void)device;
+  memcpy(to, from, (size_t)bytes);
+}
+
+void *pd_device_rows(pd_device *device, int64_t at) {
+  return device->memory + at;
+}
+
+#define DEFINE_DRAW(R, set)                                                                                            \
+  static void draw_##set(const pd_device *device, const pd_param_info *info, pd_key key, const pd_local *local,        \
+                         int64_t n, R *out) {                                                                          \
+    switch (info->init) {                                                                                              \
+    case PD_INIT_NUMBER:                                                                                               \
+      device->set->fill(n, (R)info->a, out);                                                                           \
+      break;                                                                                                           \
+    case PD_INIT_NORMAL:                                                                                               \
+      device->set->init_normal(key, n, local, info->a, out);                                                           \
+      break;                                                                                                           \
+    case PD_INIT_UNIFORM:                                                                                              \
+      device->set->init_uniform(key, n, local, info->a, info->b, out);                                                 \
+      break;                                                                                                           \
+    }                                                                                                                  \
+  }
+DEFINE_DRAW(float, f32)
+DEFINE_DRAW(double, f64)
+
+void pd_device_draw(pd_device *device, const pd_param_info *info, pd_key key, const pd_local *local, int64_t n,
+                    void *out) {
+  if (device->f32 != NULL) {
+    draw_f32(device, info, key, local, n, out);
+  } else {
+    draw_f64(device, info, key, local, n, out);
+  }
+}
+
+/* ---- passes ---- */
+
+void pd_device_open_pass(pd_device *device, const pd_pass *pass) {
+  device->pass = *pass;
+  device->final = device->started = 0;
+  memset(device->results, 0,
+         (size_t)(device->program->microbatches * device->result_count) * sizeof *device->results);
+}
+
+bool pd_device_begin_step(pd_device *device) {
+  (void)device;
+  return true;
+}
+
+void pd_device_end_step(pd_device *device) {
+  (void)device;
+}
+
+void pd_device_close_pass(pd_device *device, double *results) {
+  memcpy(results, device->results,
+         (size_t)(device->program->microbatches * device->result_count) * sizeof *device->results);
+}
+
+double *pd_device_results(const pd_device *device, int64_t mb) {
+  return mb == PD_NONE ? device->ignored : device->results + mb * device->result_count;
+}
+
+const double *pd_device_inverse_counts(const pd_device *device) {
+  return device->pass.inverse_counts;
+}
+
+void pd_device_frame(const pd_device *device, pd_frame *frame) {
+  (void)device;
+  (void)frame;
+}
+
+/* ---- memory ---- */
+
+void pd_device_clear(pd_device *device, void *at, int64_t bytes) {
+  if (device->f32 != NULL) {
+    device->f32->fill(bytes / 4, 0, at);
+  } else {
+    device->f64->fill(bytes / 8, 0, at);
+  }
+}
+
+void pd_device_copy(pd_device *device, void *to, const void *from, int64_t bytes) {
+  (void)device;
+  memcpy(to, from, (size_t)bytes);
+}
+
+void pd_device_add(pd_device *device, int64_t n, const void *a, void *out) {
+  if (device->f32 != NULL) {
+    device->f32->add(n, a, out);
+  } else {
+    device->f64->add(n, a, out);
+  }
+}
+
+void pd_device_add_gradients(pd_device *device, int64_t n, const void *a, void *out) {
+  pd_device_add(device, n, a, out);
+}
+
+/* ---- norm ---- */
+
+void pd_device_add_squares(pd_device *device, int set, int index, bool split, int64_t n, const void *x) {
+  double sum = device->f32 != NULL ? device->f32->sum_squares(n, x) : device->f64->sum_squares(n, x);
+  (split ? device->split : device->whole)[set * device->tensors + index] = sum;
+}
+
+void pd_device_decide(pd_device *device, int set) {
+  const int count = device->tensors;
+  double *whole = device->whole + set * count, *split = device->split + set * count;
+  pd_sum_double(device->world->tensor, split, count);
+  for (int i = 0; i < count; i++) whole[i] += split[i];
+  pd_sum_double(device->world->pipe, whole, count); /* of which one is not zero */
+  double sum = 0;
+  for (int i = 0; i < count; i++) sum += whole[i];
+  memset(whole, 0, (size_t)count * sizeof *whole);
+  memset(split, 0, (size_t)count * sizeof *split);
+  const double norm = device->norms[set] = sqrt(sum), clip = device->program->clip;
+  device->finite = isfinite(norm);
+  device->factor = clip > 0 && norm > clip ? clip / norm : 1;
+}
+
+double pd_device_norm(pd_device *device, int set) {
+  return device->norms[set];
+}
+
+void pd_device_set_update(pd_device *device, int64_t update, double rate, double factor) {
+  device->pass.update = update;
+  device->pass.rate = rate;
+  device->finite = true;
+  device->factor = factor;
+}
+
+/* ---- update ---- */
+
+/* Adam with decay as part of the gradient, as PyTorch's: element-wise, so a block at a time gives the same numbers. */
+#define ADAM_BLOCK 1024
+#define DEFINE_UPDATE(R, set)                                                                                          \
+  static void adam_##set(const pd_device *device, const pd_change *change, double c1, double c2) {                     \
+    const pd_program *program = device->program;                                                                       \
+    R *w = change->weights, *m = change->moments[0], *v = change->moments[1];                                          \
+    const R *gradient = change->gradients;                                                                             \
+    R block[ADAM_BLOCK];                                                                                               \
+    for (int64_t first = 0; first < change->elements; first += ADAM_BLOCK) {                                           \
+      int64_t n = change->elements - first < ADAM_BLOCK ? change->elements - first : ADAM_BLOCK;                       \
+      for (int64_t i = 0; i < n; i++) {                                                                                \
+        block[i] = (R)(device->factor * gradient[first + i] + change->decay * w[first + i]);                           \
+      }                                                                                                                \
+      device->set->adamw(n, w + first, block, m + first, v + first, 1, device->pass.rate, program->beta1,              \
+                         program->beta2, program->eps, 0, c1, c2);                                                     \
+    }                                                                                                                  \
+  }                                                                                                                    \
+  static void update_##set(const pd_device *device, const pd_change *change) {                                         \
+    const pd_program *program = device->program;                                                                       \
+    const double rate = device->pass.rate, factor = device->factor;                                                    \
+    const double c1 = 1 - pow(program->beta1, (double)device->pass.update);                                            \
+    const double c2 = 1 - pow(program->beta2, (double)device->pass.update);                                            \
+    if (program->optimizer == PD_SGD) {                                                                                \
+      device->set->sgd(change->elements, change->weights, change->gradients, change->moments[0], factor, rate,         \
+                       program->momentum, change->decay);                                                              \
+    } else if (program->optimizer == PD_ADAM && change->decay != 0) {                                                  \
+      adam_##set(device, change, c1, c2);                                                                              \
+    } else {                                                                                                           \
+      device->set->adamw(change->elements, change->weights, change->gradients, change->moments[0],                     \
+                         change->moments[1], factor, rate, program->beta1, program->beta2, program->eps,               \
+                         change->decay, c1, c2);                                                                       \
+    }                                                                                                                  \
+  }
+DEFINE_UPDATE(float, f32)
+DEFINE_UPDATE(double, f64)
+
+void pd_device_update(pd_device *device, const pd_change *change) {
+  if (device->pass.update == 0 || !device->finite) return;
+  if (device->f32 != NULL) {
+    update_f32(device, change);
+  } else {
+    update_f64(device, change);
+  }
+}
