@@ -101,7 +101,7 @@ void pd_device_progress(pd_device *device);
 
 /* Bucket `b` of the layout is final: its sum over replicas starts as soon as it can. Buckets come in their order. */
 void pd_device_reduce(pd_device *device, int b);
-/* Before anything reads a bucket that was final. ready: it would return at once. */
+/* Before anything reads a bucket that was final; the next one is number 0 again. ready: it would return at once. */
 bool pd_device_reduce_ready(pd_device *device);
 void pd_device_reduce_wait(pd_device *device);
 

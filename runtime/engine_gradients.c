@@ -94,10 +94,8 @@ void pd_engine_finish_gradients(pd_engine *engine) {
   }
   if (!engine->buckets_open) return;
   reduce_until(engine, engine->layout->bucket_count);
-  if (!pd_device_reduce_ready(engine->device)) {
-    pd_engine_show(engine, "the gradients of the other replicas", PD_NONE);
-    pd_device_reduce_wait(engine->device);
-    pd_engine_show(engine, NULL, PD_NONE);
-  }
+  if (!pd_device_reduce_ready(engine->device)) pd_engine_show(engine, "the gradients of the other replicas", PD_NONE);
+  pd_device_reduce_wait(engine->device);
+  pd_engine_show(engine, NULL, PD_NONE);
   engine->buckets_open = false;
 }

@@ -157,7 +157,6 @@ void pd_device_draw(pd_device *device, const pd_param_info *info, pd_key key, co
 
 void pd_device_open_pass(pd_device *device, const pd_pass *pass) {
   device->pass = *pass;
-  device->final = device->started = 0;
   memset(device->results, 0,
          (size_t)(device->program->microbatches * device->result_count) * sizeof *device->results);
 }

@@ -100,6 +100,7 @@ void pd_device_reduce_wait(pd_device *device) {
   }
   pd_reduction_finish(&device->reductions[0]);
   pd_reduction_finish(&device->reductions[1]);
+  device->final = device->started = 0;
 }
 
 void pd_device_progress(pd_device *device) {
