@@ -20,7 +20,7 @@
 #define PD_DRAW_DROPOUT UINT64_C(0x165667b19e3779f9)
 
 /* Philox 4x32-10 on a 128-bit counter (hi:lo) and a 64-bit key */
-static inline void pd_philox_block(uint64_t key, uint64_t lo, uint64_t hi, uint32_t out[4]) {
+PD_FN void pd_philox_block(uint64_t key, uint64_t lo, uint64_t hi, uint32_t out[4]) {
   uint32_t c0 = (uint32_t)lo, c1 = (uint32_t)(lo >> 32), c2 = (uint32_t)hi, c3 = (uint32_t)(hi >> 32);
   uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
   for (int round = 0; round < 10; round++) {
@@ -36,21 +36,22 @@ static inline void pd_philox_block(uint64_t key, uint64_t lo, uint64_t hi, uint3
 }
 
 /* uniform in [0,1): the top 24 bits of a word, exact in float */
-static inline float pd_unit24(uint32_t word) {
+PD_FN float pd_unit24(uint32_t word) {
   return (float)(word >> 8) * 0x1p-24f;
 }
 
 /* uniform in [1,2) with 52 bits */
-static inline double pd_unit52(uint32_t low, uint32_t high) {
+PD_FN double pd_unit52(uint32_t low, uint32_t high) {
   const uint64_t bits = ((uint64_t)high << 32 | low) >> 12 | UINT64_C(0x3ff0000000000000);
   double x;
   memcpy(&x, &bits, sizeof x);
   return x;
 }
 
-/* Two independent standard normals from a block (Box-Muller). The logarithm and the sine are series of their own, exact
- * to about 1e-15: without branches and calls a loop over blocks vectorises, and no libm changes the weights. */
-static inline void pd_normal_of_block(const uint32_t w[4], double out[2]) {
+/* Two independent standard normals from a block (Box-Muller). The logarithm and the sine (pd_turn_f64) are series of
+ * their own, exact to about 1e-15: without branches and calls a loop over blocks vectorises, and no libm changes the
+ * weights. */
+PD_FN void pd_normal_of_block(const uint32_t w[4], double out[2]) {
   /* log(x), x in (0,1]: exponent and mantissa m in [sqrt(1/2), sqrt(2)), 2 atanh((m-1)/(m+1)) */
   const double x = 2 - pd_unit52(w[0], w[1]);
   uint64_t bits;
@@ -74,55 +75,33 @@ static inline void pd_normal_of_block(const uint32_t w[4], double out[2]) {
   const double log_x = PD_FMA_F64(exponent, 0.69314718055994530942, PD_FMA_F64(2 * f * f2, p, 2 * f));
   const double radius = pd_sqrt_f64(-2 * log_x);
 
-  /* a turn u in [0,1): the nearest quarter and t within an eighth of it, in radians */
-  const double u = pd_unit52(w[2], w[3]) - 1, shift = 6755399441055744.0, shifted = 4 * u + shift;
-  uint64_t quarter;
-  memcpy(&quarter, &shifted, sizeof quarter);
-  const double t = (u - 0.25 * (shifted - shift)) * 6.28318530717958647692, t2 = t * t;
-  double s = 1.0 / 355687428096000;
-  s = PD_FMA_F64(s, t2, -1.0 / 1307674368000);
-  s = PD_FMA_F64(s, t2, 1.0 / 6227020800);
-  s = PD_FMA_F64(s, t2, -1.0 / 39916800);
-  s = PD_FMA_F64(s, t2, 1.0 / 362880);
-  s = PD_FMA_F64(s, t2, -1.0 / 5040);
-  s = PD_FMA_F64(s, t2, 1.0 / 120);
-  s = PD_FMA_F64(s, t2, -1.0 / 6);
-  s = PD_FMA_F64(s * t2, t, t);
-  double c = 1.0 / 20922789888000;
-  c = PD_FMA_F64(c, t2, -1.0 / 87178291200);
-  c = PD_FMA_F64(c, t2, 1.0 / 479001600);
-  c = PD_FMA_F64(c, t2, -1.0 / 3628800);
-  c = PD_FMA_F64(c, t2, 1.0 / 40320);
-  c = PD_FMA_F64(c, t2, -1.0 / 720);
-  c = PD_FMA_F64(c, t2, 1.0 / 24);
-  c = PD_FMA_F64(c, t2, -0.5);
-  c = PD_FMA_F64(c, t2, 1);
-  const double across = (quarter & 1) != 0 ? s : c, along = (quarter & 1) != 0 ? c : s;
-  out[0] = radius * (((quarter + 1) & 2) != 0 ? -across : across);
-  out[1] = radius * ((quarter & 2) != 0 ? -along : along);
+  double cosine, sine;
+  pd_turn_f64(pd_unit52(w[2], w[3]) - 1, &cosine, &sine);
+  out[0] = radius * cosine;
+  out[1] = radius * sine;
 }
 
 /* elements 2*pair and 2*pair+1 of a normal stream */
-static inline void pd_normal_pair(uint64_t seed, uint64_t purpose, uint64_t pair, double out[2]) {
+PD_FN void pd_normal_pair(uint64_t seed, uint64_t purpose, uint64_t pair, double out[2]) {
   uint32_t w[4];
   pd_philox_block(seed, pair, purpose ^ PD_DRAW_NORMAL, w);
   pd_normal_of_block(w, out);
 }
 
 /* Key of the dropout masks of one step. A mask word is then word (position & 3) of block (position / 4, sample). */
-static inline uint64_t pd_dropout_key(pd_key key, uint64_t step) {
+PD_FN uint64_t pd_dropout_key(pd_key key, uint64_t step) {
   uint32_t w[4];
   pd_philox_block(key.seed, step, key.purpose ^ PD_DRAW_DROPOUT, w);
   return (uint64_t)w[1] << 32 | w[0];
 }
 
 /* An element is kept when its word is at least this: 2^32 for p = 1 keeps nothing, 0 for p = 0 everything. */
-static inline uint64_t pd_dropout_limit(double p) {
+PD_FN uint64_t pd_dropout_limit(double p) {
   return p >= 1 ? UINT64_C(1) << 32 : p > 0 ? (uint64_t)(p * 0x1p32 + 0.5) : 0;
 }
 
 /* Global number of local element i. No description (NULL), or one without axes: the local tensor is the whole one. */
-static inline int64_t pd_global_index(const pd_local *at, int64_t i) {
+PD_FN int64_t pd_global_index(const pd_local *at, int64_t i) {
   if (at == NULL || at->rank <= 0) return i;
   int64_t global = 0, stride = 1;
   for (int axis = at->rank - 1; axis >= 0; axis--) {
@@ -135,7 +114,7 @@ static inline int64_t pd_global_index(const pd_local *at, int64_t i) {
 
 /* How many consecutive local elements have consecutive global numbers: whole trailing axes, then a part of one. The
  * local tensor is a sequence of such runs. n is its number of elements. */
-static inline int64_t pd_local_run(const pd_local *at, int64_t n) {
+PD_FN int64_t pd_local_run(const pd_local *at, int64_t n) {
   if (at == NULL || at->rank <= 0) return n;
   int64_t run = 1;
   for (int axis = at->rank - 1; axis >= 0; axis--) {

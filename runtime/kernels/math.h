@@ -13,8 +13,18 @@
 #include <stdint.h>
 #include <string.h>
 
+/* how these functions are declared: CUDA programs use the same ones on both sides */
+#ifdef __CUDACC__
+#define PD_FN static __host__ __device__ inline
+#else
+#define PD_FN static inline
+#endif
+
 /* a * b + c: fused where the target has it (-std=c11 forbids the compiler to fuse by itself), else two roundings */
-#if defined(__FMA__) || defined(__FP_FAST_FMAF) || defined(__ARM_FEATURE_FMA)
+#if defined(__CUDA_ARCH__)
+#define PD_FMA_F32(a, b, c) __fmaf_rn(a, b, c)
+#define PD_FMA_F64(a, b, c) __fma_rn(a, b, c)
+#elif defined(__FMA__) || defined(__FP_FAST_FMAF) || defined(__ARM_FEATURE_FMA)
 #define PD_FMA_F32(a, b, c) __builtin_fmaf(a, b, c)
 #define PD_FMA_F64(a, b, c) __builtin_fma(a, b, c)
 #else
@@ -22,26 +32,29 @@
 #define PD_FMA_F64(a, b, c) ((a) * (b) + (c))
 #endif
 
-static inline uint32_t pd_bits_f32(float x) {
+PD_FN uint32_t pd_bits_f32(float x) {
   uint32_t bits;
   memcpy(&bits, &x, sizeof bits);
   return bits;
 }
 
-static inline float pd_from_bits_f32(uint32_t bits) {
+PD_FN float pd_from_bits_f32(uint32_t bits) {
   float x;
   memcpy(&x, &bits, sizeof x);
   return x;
 }
 
 /* comparisons this way round keep a NaN */
-static inline float pd_clamp_f32(float x, float low, float high) {
+PD_FN float pd_clamp_f32(float x, float low, float high) {
   const float y = x < low ? low : x;
   return y > high ? high : y;
 }
 
 /* exp(x) = 2^n * exp(r), |r| <= ln(2)/2; n by adding 1.5 * 2^23, ln(2) in two parts, the polynomial of Cephes */
-static inline float pd_exp_f32(float x) {
+PD_FN float pd_exp_f32(float x) {
+#ifdef __CUDA_ARCH__
+  return expf(x); /* an instruction and its scaling: a quarter of the polynomial */
+#else
   const float least = -87.33654f, shift = 12582912.0f;
   const float clamped = pd_clamp_f32(x, least, 89.0f);
   const float shifted = PD_FMA_F32(clamped, 1.44269504f, shift), n = shifted - shift;
@@ -60,10 +73,14 @@ static inline float pd_exp_f32(float x) {
   const float high = pd_from_bits_f32((uint32_t)(exponent - half + 127) << 23);
   const float value = p * low * high;
   return x < least ? 0.0f : value;
+#endif
 }
 
 /* log(x) = e * ln(2) + log(m), m in [sqrt(1/2), sqrt(2)); the polynomial of Cephes */
-static inline float pd_log_f32(float x) {
+PD_FN float pd_log_f32(float x) {
+#ifdef __CUDA_ARCH__
+  return logf(x);
+#else
   const int tiny = x < 0x1p-126f;
   const uint32_t bits = pd_bits_f32(tiny ? x * 0x1p23f : x) + (0x3f800000u - 0x3f3504f3u);
   const float e = (float)((int32_t)(bits >> 23) - (tiny ? 127 + 23 : 127));
@@ -84,13 +101,14 @@ static inline float pd_log_f32(float x) {
   const float infinite = x > 0 ? x : -INFINITY;                  /* log(inf) and log(0) */
   const float special = x < 0 || x != x ? (float)NAN : infinite; /* log(-1) and log(NaN) */
   return x > 0 && x <= 3.40282347e+38f ? value : special;
+#endif
 }
 
-static inline float pd_sqrt_f32(float x) {
-  return __builtin_sqrtf(x);
+PD_FN float pd_sqrt_f32(float x) {
+  return sqrtf(x);
 }
 
-static inline float pd_tanh_f32(float x) {
+PD_FN float pd_tanh_f32(float x) {
   const float size = x < 0 ? -x : x, z = x * x;
   float p = -5.70498872745e-3f; /* near 0, where the other form would cancel; Cephes */
   p = PD_FMA_F32(p, z, 2.06390887954e-2f);
@@ -102,35 +120,35 @@ static inline float pd_tanh_f32(float x) {
   return size < 0.625f ? near : signed_far;
 }
 
-static inline float pd_sigmoid_f32(float x) {
+PD_FN float pd_sigmoid_f32(float x) {
   return 1.0f / (1.0f + pd_exp_f32(-x));
 }
 
-static inline float pd_silu_f32(float x) {
+PD_FN float pd_silu_f32(float x) {
   return x / (1.0f + pd_exp_f32(-x));
 }
 
-static inline float pd_silu_grad_f32(float x, float dy) {
+PD_FN float pd_silu_grad_f32(float x, float dy) {
   const float c = pd_clamp_f32(x, -87.0f, 87.0f); /* further out the derivative is 0 or 1 */
   const float e = pd_exp_f32(-c), s = 1.0f / (1.0f + e);
   return dy * PD_FMA_F32(c * s, e * s, s); /* e * s is 1 - s without cancelling */
 }
 
-static inline float pd_relu_f32(float x) {
+PD_FN float pd_relu_f32(float x) {
   return x < 0 ? 0.0f : x;
 }
 
-static inline float pd_relu_grad_f32(float x, float dy) {
+PD_FN float pd_relu_grad_f32(float x, float dy) {
   return x > 0 ? dy : x != x ? x : 0.0f;
 }
 
 /* x (1 + tanh(u)) / 2 with u = sqrt(2/pi) (x + 0.044715 x^3), as x / (1 + exp(-2u)): nothing cancels for x < 0 */
-static inline float pd_gelu_tanh_f32(float x) {
+PD_FN float pd_gelu_tanh_f32(float x) {
   const float u2 = x * PD_FMA_F32(x * x, 0.0713548163f, 1.59576912f);
   return x / (1.0f + pd_exp_f32(-u2));
 }
 
-static inline float pd_gelu_tanh_grad_f32(float x, float dy) {
+PD_FN float pd_gelu_tanh_grad_f32(float x, float dy) {
   const float c = pd_clamp_f32(x, -9.9f, 9.9f); /* further out the derivative is 0 or 1 */
   const float square = c * c, u2 = c * PD_FMA_F32(square, 0.0713548163f, 1.59576912f);
   const float e = pd_exp_f32(-u2), s = 1.0f / (1.0f + e), du2 = PD_FMA_F32(square, 0.214064449f, 1.59576912f);
@@ -139,7 +157,7 @@ static inline float pd_gelu_tanh_grad_f32(float x, float dy) {
 
 /* The normal distribution function and density at x. With z = |x|/sqrt(2): (1 + 2z) exp(z^2) erfc(z) lies between 1
  * and 1.28 and is a polynomial in (z - 2) / (z + 2), fitted at Chebyshev nodes for z < 9.5, relative error 1.3e-8. */
-static inline float pd_normal_cdf_f32(float x, float *density) {
+PD_FN float pd_normal_cdf_f32(float x, float *density) {
   const float c = pd_clamp_f32(x, -13.4f, 13.4f), z = (c < 0 ? -c : c) * 0.707106781f;
   const float square = c * c, rest = PD_FMA_F32(c, c, -square); /* what rounding the square lost */
   const float gauss = pd_exp_f32(-0.5f * square), exact = PD_FMA_F32(gauss, -0.5f * rest, gauss);
@@ -159,71 +177,101 @@ static inline float pd_normal_cdf_f32(float x, float *density) {
   return c < 0 ? tail : 1.0f - tail;
 }
 
-static inline float pd_gelu_erf_f32(float x) {
+PD_FN float pd_gelu_erf_f32(float x) {
   float density;
   return x * pd_normal_cdf_f32(x, &density);
 }
 
-static inline float pd_gelu_erf_grad_f32(float x, float dy) {
+PD_FN float pd_gelu_erf_grad_f32(float x, float dy) {
   float density;
   const float cdf = pd_normal_cdf_f32(x, &density);
   return dy * PD_FMA_F32(pd_clamp_f32(x, -13.4f, 13.4f), density, cdf);
 }
 
-static inline double pd_exp_f64(double x) {
+PD_FN double pd_exp_f64(double x) {
   return exp(x);
 }
 
-static inline double pd_log_f64(double x) {
+PD_FN double pd_log_f64(double x) {
   return log(x);
 }
 
-static inline double pd_sqrt_f64(double x) {
+PD_FN double pd_sqrt_f64(double x) {
   return sqrt(x);
 }
 
-static inline double pd_tanh_f64(double x) {
+/* cos and sin of u turns, 0 <= u < 1, exact to about 1e-15, without branches */
+PD_FN void pd_turn_f64(double u, double *cosine, double *sine) {
+  /* the nearest quarter, and t within an eighth of it in radians */
+  const double shift = 6755399441055744.0, shifted = 4 * u + shift;
+  uint64_t quarter;
+  memcpy(&quarter, &shifted, sizeof quarter);
+  const double t = (u - 0.25 * (shifted - shift)) * 6.28318530717958647692, t2 = t * t;
+  double s = 1.0 / 355687428096000;
+  s = PD_FMA_F64(s, t2, -1.0 / 1307674368000);
+  s = PD_FMA_F64(s, t2, 1.0 / 6227020800);
+  s = PD_FMA_F64(s, t2, -1.0 / 39916800);
+  s = PD_FMA_F64(s, t2, 1.0 / 362880);
+  s = PD_FMA_F64(s, t2, -1.0 / 5040);
+  s = PD_FMA_F64(s, t2, 1.0 / 120);
+  s = PD_FMA_F64(s, t2, -1.0 / 6);
+  s = PD_FMA_F64(s * t2, t, t);
+  double c = 1.0 / 20922789888000;
+  c = PD_FMA_F64(c, t2, -1.0 / 87178291200);
+  c = PD_FMA_F64(c, t2, 1.0 / 479001600);
+  c = PD_FMA_F64(c, t2, -1.0 / 3628800);
+  c = PD_FMA_F64(c, t2, 1.0 / 40320);
+  c = PD_FMA_F64(c, t2, -1.0 / 720);
+  c = PD_FMA_F64(c, t2, 1.0 / 24);
+  c = PD_FMA_F64(c, t2, -0.5);
+  c = PD_FMA_F64(c, t2, 1);
+  const double across = (quarter & 1) != 0 ? s : c, along = (quarter & 1) != 0 ? c : s;
+  *cosine = ((quarter + 1) & 2) != 0 ? -across : across;
+  *sine = (quarter & 2) != 0 ? -along : along;
+}
+
+PD_FN double pd_tanh_f64(double x) {
   return tanh(x);
 }
 
-static inline double pd_sigmoid_f64(double x) {
+PD_FN double pd_sigmoid_f64(double x) {
   return 1 / (1 + exp(-x));
 }
 
-static inline double pd_silu_f64(double x) {
+PD_FN double pd_silu_f64(double x) {
   return x / (1 + exp(-x));
 }
 
-static inline double pd_silu_grad_f64(double x, double dy) {
+PD_FN double pd_silu_grad_f64(double x, double dy) {
   const double s = pd_sigmoid_f64(x);
   return dy * (s + x * s * (1 - s));
 }
 
-static inline double pd_relu_f64(double x) {
+PD_FN double pd_relu_f64(double x) {
   return x < 0 ? 0 : x;
 }
 
-static inline double pd_relu_grad_f64(double x, double dy) {
+PD_FN double pd_relu_grad_f64(double x, double dy) {
   return x > 0 ? dy : x != x ? x : 0;
 }
 
-static inline double pd_gelu_tanh_f64(double x) {
+PD_FN double pd_gelu_tanh_f64(double x) {
   const double u = 0.79788456080286535588 * x * (1 + 0.044715 * x * x);
   return x / (1 + exp(-2 * u));
 }
 
-static inline double pd_gelu_tanh_grad_f64(double x, double dy) {
+PD_FN double pd_gelu_tanh_grad_f64(double x, double dy) {
   const double c = x < -40 ? -40 : x > 40 ? 40 : x; /* further out the derivative is 0 or 1 */
   const double u = 0.79788456080286535588 * c * (1 + 0.044715 * c * c), s = 1 / (1 + exp(-2 * u));
   const double du = 0.79788456080286535588 * (1 + 3 * 0.044715 * c * c);
   return dy * (s + c * s * (1 - s) * 2 * du);
 }
 
-static inline double pd_gelu_erf_f64(double x) {
+PD_FN double pd_gelu_erf_f64(double x) {
   return x * 0.5 * erfc(-0.70710678118654752440 * x);
 }
 
-static inline double pd_gelu_erf_grad_f64(double x, double dy) {
+PD_FN double pd_gelu_erf_grad_f64(double x, double dy) {
   const double density = 0.39894228040143267794 * exp(-0.5 * x * x);
   return dy * (0.5 * erfc(-0.70710678118654752440 * x) + x * density);
 }
