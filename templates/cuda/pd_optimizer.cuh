@@ -6,6 +6,7 @@
 #define PD_OPTIMIZER_CUH
 
 #include "pd_device.cuh"
+#include "pd_move.cuh"
 
 #include "step.h"
 
