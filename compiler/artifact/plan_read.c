@@ -155,7 +155,8 @@ typedef struct Run { /* of layers: where the chunk before ended */
 
 /* Layers of a chunk go on where the chunk before ended; a segment that has ended does not come again. */
 static bool read_layers(PlanReader *reader, const json_t *layers, int chunk, Run *run, json_t *seen) {
-  if (json_array_size(layers) == 0) WRONG(reader, "$.chunks[%d].layers is empty: every chunk holds some", chunk);
+  if (json_array_size(layers) == 0 && (chunk == 0 || chunk == reader->document->pipeline.chunk_count - 1))
+    WRONG(reader, "$.chunks[%d].layers is empty: the first and the last chunk hold some", chunk);
   for (size_t i = 0; i < json_array_size(layers); i++) {
     const json_t *layer = json_array_get(layers, i);
     const char *name = json_string_value(json_object_get(layer, "name"));

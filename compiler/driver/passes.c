@@ -53,10 +53,6 @@ static void check_target(Compilation *c) {
     Diag *diag = diag_error(c->diagnostics, "E0903", span, "this version does not train with `lamb`");
     diag_help(diag, "use `optimizer < kind=adamw; … >`, `adam` or `sgd`");
   }
-  if (config->layout) {
-    Diag *diag = diag_error(c->diagnostics, "E0514", key_span(c->module, "schedule", "layout"), "this version does not cut stages by a layout string");
-    diag_help(diag, "leave `layout` out: stages are cut so that the largest cost is least");
-  }
   if (config->compute == PRECISION_BF16)
     diag_warning(c->diagnostics, "W0901", key_span(c->module, "precision", "compute"),
                  "`compute=bf16` runs in f32 on the host target; the plan counts f32 bytes");
@@ -88,6 +84,7 @@ bool passes_plan(Compilation *c) {
   Graph *graph = c->semantic.graph;
   const Config *config = &c->semantic.config;
   check_target(c);
+  stages_count_chunks(c->arena, &c->semantic.config);
   const char *broken = graph_verify(graph);
   if (!broken && check_limits(c) && distribute_run(graph, config, c->diagnostics) && autodiff_run(graph, config, c->diagnostics)) {
     broken = graph_verify(graph);

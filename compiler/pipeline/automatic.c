@@ -10,7 +10,7 @@ static bool costs_of_cut(void *context, int chunks, double *f, double *i, double
   Arena *arena = arena_new();
   int count = program->pp * chunks;
   int64_t *bounds = ARENA_ARRAY(arena, int64_t, count + 1);
-  bool good = stages_cut(arena, program, prices->unit_flops, count, bounds);
+  bool good = !stages_cut(arena, prices, count, bounds);
   for (int c = 1; good && c < count; c++) {
     int wires[PD_MAX_WIRES];
     good = pd_live_wires(program, bounds[c], wires) <= PD_MAX_WIRES;
@@ -26,8 +26,7 @@ static double hop_of_cut(Arena *arena, const Prices *prices) {
   int64_t *bounds = ARENA_ARRAY(arena, int64_t, pp + 1);
   int *rank_of = ARENA_ARRAY(arena, int, pp);
   for (int c = 0; c < pp; c++) rank_of[c] = c;
-  return stages_cut(arena, prices->program, prices->unit_flops, pp, bounds) ? price_hop(prices, bounds, pp, rank_of)
-                                                                            : 0;
+  return stages_cut(arena, prices, pp, bounds) ? 0 : price_hop(prices, bounds, pp, rank_of);
 }
 
 static bool fits(void *context, const pd_pipeline *bare, const char **why) {
@@ -36,7 +35,7 @@ static bool fits(void *context, const pd_pipeline *bare, const char **why) {
   Arena *arena = arena_new();
   pd_pipeline pipeline = *bare;
   int64_t *bounds = ARENA_ARRAY(arena, int64_t, pipeline.chunk_count + 1);
-  bool good = stages_cut(arena, prices->program, prices->unit_flops, pipeline.chunk_count, bounds);
+  bool good = !stages_cut(arena, prices, pipeline.chunk_count, bounds);
   pipeline.first_unit = bounds;
   if (good) stages_connect(arena, prices, &pipeline);
   for (int rank = 0; rank < pipeline.pp && good; rank++) {

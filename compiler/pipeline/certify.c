@@ -79,7 +79,10 @@ static bool check_shape(Checker *checker) {
     int rank = p->rank_of[chunk];
     if (rank < 0 || rank >= p->pp) FAIL(checker, "chunk %d lies on rank %d of %d", chunk, rank, p->pp);
     holds[rank] = true;
-    if (p->first_unit && chunk < pd_copy_chunks(p) && p->first_unit[chunk] >= p->first_unit[chunk + 1])
+    if (!p->first_unit || chunk >= pd_copy_chunks(p)) continue;
+    /* between the first and the last, chunks may only pass on what they get */
+    int64_t units = p->first_unit[chunk + 1] - p->first_unit[chunk];
+    if (units < 0 || (units == 0 && (chunk == 0 || chunk == pd_copy_chunks(p) - 1)))
       FAIL(checker, "chunk %d holds no units: it begins at %lld and ends at %lld", chunk,
            (long long)p->first_unit[chunk], (long long)p->first_unit[chunk + 1]);
   }

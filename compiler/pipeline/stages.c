@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "pipeline/automatic.h"
+#include "pipeline/layout_string.h"
 
 static int64_t (*costs_of_units(Arena *arena, const Graph *graph, const Config *config, const pd_program *program))[3] {
   int64_t units = pd_unit_count(program), next = 0;
@@ -19,17 +20,59 @@ static int64_t (*costs_of_units(Arena *arena, const Graph *graph, const Config *
   return flops;
 }
 
-bool stages_cut(Arena *arena, const pd_program *program, int64_t (*unit_flops)[3], int chunks, int64_t *bounds) {
-  int64_t units = pd_unit_count(program);
-  int64_t *costs = ARENA_ARRAY(arena, int64_t, units);
-  for (int64_t u = 0; u < units; u++) costs[u] = 1 + unit_flops[u][0] + unit_flops[u][1] + unit_flops[u][2];
-  return partition(arena, costs, units, chunks, bounds);
+/* What a layout counts as layers: the trips of the model's loops. Statements between two loops go with the layer before
+ * them. NULL, or why there are none. */
+static const char *find_layers(Arena *arena, const pd_program *program, LayoutUnits *units) {
+  int64_t *end = ARENA_ARRAY(arena, int64_t, pd_unit_count(program)), at = 0;
+  int last = PD_NONE;
+  *units = (LayoutUnits){.layer_end = end};
+  for (int s = 0; s < program->segment_count; s++)
+    if (program->segments[s].trips > 1) last = s;
+  for (int s = 0; s < program->segment_count; s++) {
+    int64_t trips = program->segments[s].trips;
+    for (int64_t trip = 0; trip < trips; trip++) {
+      at++;
+      if (trips > 1) end[units->layers++] = at;
+      else if (units->layers == 0) units->before++;
+      else if (s < last) end[units->layers - 1] = at;
+      else units->after++;
+    }
+  }
+  return units->layers > 0 ? NULL : "the model has no loop (repeat) whose trips could be the layers (t)";
 }
 
-static bool cut(Arena *arena, const Config *config, const pd_program *program, int64_t (*flops)[3], int chunks, int64_t *bounds,
-                Diagnostics *diagnostics) {
-  if (stages_cut(arena, program, flops, chunks, bounds)) return true;
-  int64_t units = pd_unit_count(program);
+static const char *cut_by_layout(Arena *arena, const Prices *prices, int chunks, int64_t *bounds) {
+  Layout layout;
+  LayoutUnits units;
+  const char *why = layout_parse(arena, prices->config->layout, &layout);
+  if (!why) why = find_layers(arena, prices->program, &units);
+  if (why) return why;
+  int64_t *found = ARENA_ARRAY(arena, int64_t, layout.count + 1);
+  why = layout_bounds(arena, &layout, chunks, units, found);
+  if (!why) memcpy(bounds, found, sizeof *bounds * (size_t)(chunks + 1));
+  return why;
+}
+
+const char *stages_cut(Arena *arena, const Prices *prices, int chunks, int64_t *bounds) {
+  if (prices->config->layout) return cut_by_layout(arena, prices, chunks, bounds);
+  int64_t units = pd_unit_count(prices->program), (*flops)[3] = prices->unit_flops;
+  int64_t *costs = ARENA_ARRAY(arena, int64_t, units);
+  for (int64_t u = 0; u < units; u++) costs[u] = 1 + flops[u][0] + flops[u][1] + flops[u][2];
+  return partition(arena, costs, units, chunks, bounds) ? NULL : "there are fewer pieces than chunks";
+}
+
+static bool cut(Arena *arena, const Prices *prices, int chunks, int64_t *bounds, Diagnostics *diagnostics) {
+  const Config *config = prices->config;
+  const char *why = stages_cut(arena, prices, chunks, bounds);
+  if (!why) return true;
+  if (config->layout) {
+    Diag *diag = diag_error(diagnostics, "E0514", config->layout_span, "%s", why);
+    diag_note(diag, "pp = %lld with %lld chunk%s a rank %s %d stages, in order: the first chunks of all ranks, then their second",
+              (long long)config->pp, (long long)config->chunks, config->chunks == 1 ? "" : "s", chunks == 1 ? "is" : "are", chunks);
+    diag_help(diag, "E is the statements before the model's loop, t a trip of it, L the statements behind it; `|` ends a stage; or leave `layout` out");
+    return false;
+  }
+  int64_t units = pd_unit_count(prices->program);
   Diag *diag = diag_error(diagnostics, "E0510", config->chunks > 1 ? config->chunks_span : config->pp_span,
                           "%lld piece%s cannot fill %d pipeline chunks", (long long)units, units == 1 ? "" : "s", chunks);
   diag_note(diag, "the program has %lld piece%s that can be cut apart (statements of the model and iterations of its loops); pp = "
@@ -143,7 +186,8 @@ static bool choose(Arena *arena, Config *config, pd_program *program, int64_t (*
   if (!automatic_choose(arena, &(Prices){config, program, flops}, &choice)) {
     /* with one chunk a rank it is either too few pieces or too little memory: both have a text of their own */
     int64_t *bounds = ARENA_ARRAY(arena, int64_t, config->pp * config->chunks + 1);
-    if (!cut(arena, config, program, flops, (int)(config->pp * config->chunks), bounds, diagnostics)) return false;
+    Prices prices = {config, program, flops};
+    if (!cut(arena, &prices, (int)(config->pp * config->chunks), bounds, diagnostics)) return false;
     Diag *diag = diag_error(diagnostics, "E0520", config->kind_span, "no schedule fits into the memory of a rank, which is %.0f bytes", config->memory);
     for (int k = 0; k < choice.rejected_count; k++) diag_note(diag, "%s", choice.rejected[k]);
     diag_help(diag, "use a larger pp or tp, a smaller microbatch (now %lld), or `recompute=full`", (long long)config->microbatch);
@@ -154,6 +198,12 @@ static bool choose(Arena *arena, Config *config, pd_program *program, int64_t (*
   config->chunks = program->chunks = choice.chunks;
   config->schedule_why = automatic_text(arena, &choice);
   return true;
+}
+
+void stages_count_chunks(Arena *arena, Config *config) {
+  Layout layout;
+  if (!config->layout || config->chunks_said || layout_parse(arena, config->layout, &layout)) return;
+  if (layout.count % config->pp == 0) config->chunks = layout.count / config->pp; /* else the cut says so */
 }
 
 pd_pipeline *stages_plan(Arena *arena, const Graph *graph, Config *config, pd_program *program, Diagnostics *diagnostics,
@@ -170,7 +220,8 @@ pd_pipeline *stages_plan(Arena *arena, const Graph *graph, Config *config, pd_pr
   }
   int chunks = pipeline->chunk_count;
   int64_t *bounds = ARENA_ARRAY(arena, int64_t, chunks + 1);
-  if (!cut(arena, config, program, *unit_flops, chunks, bounds, diagnostics)) return NULL;
+  Prices prices = {config, program, *unit_flops};
+  if (!cut(arena, &prices, chunks, bounds, diagnostics)) return NULL;
   for (int c = 1; c < chunks; c++) {
     int wires[PD_MAX_WIRES], count = pd_live_wires(program, bounds[c], wires);
     if (count <= PD_MAX_WIRES) continue;
@@ -180,7 +231,7 @@ pd_pipeline *stages_plan(Arena *arena, const Graph *graph, Config *config, pd_pr
   }
   pipeline->first_unit = bounds;
   if (!ties_stay_on_a_rank(graph, program, pipeline, config->schedule, diagnostics)) return NULL;
-  stages_connect(arena, &(Prices){config, program, *unit_flops}, pipeline);
+  stages_connect(arena, &prices, pipeline);
   return fits(graph, config, program, pipeline, diagnostics) ? pipeline : NULL;
 }
 
@@ -221,7 +272,8 @@ void stages_say(const Graph *graph, const Config *config, const pd_program *prog
       else fprintf(out, " %s[%lld..%lld]", program->segments[segment].name, (long long)trip, (long long)(trip + run - 1));
       u += run;
     }
-    fprintf(out, "; %lld micro-batches in flight", (long long)pd_in_flight(pipeline, c));
+    fprintf(out, "%s; %lld micro-batches in flight", pipeline->first_unit[c] == pipeline->first_unit[c + 1] ? " nothing" : "",
+            (long long)pd_in_flight(pipeline, c));
     if (pipeline->step > 0)
       fprintf(out, "; %lld versions of the weights, gradients %lld updates late", (long long)pd_weight_versions(pipeline, c),
               (long long)pd_weight_staleness(pipeline, c));

@@ -7,13 +7,16 @@
 
 #include "pipeline/prices.h"
 
+/* A layout says how many chunks a rank has where `chunks` does not. Before anything is counted by chunks. */
+void stages_count_chunks(Arena *arena, Config *config);
 /* NULL after errors (too few units for the stages, a schedule that cannot be made, memory exceeded). unit_flops gets
  * {F, I, W} per unit: of one micro-batch, before the tensor-parallel split. With kind=auto, config and program get the
  * kind and the chunks that were chosen; the kind stays "auto" if the order is none of the kinds. */
 pd_pipeline *stages_plan(Arena *arena, const Graph *graph, Config *config, pd_program *program, Diagnostics *diagnostics,
                          int64_t (**unit_flops)[3]);
-/* Cuts the program's units into chunks of nearly equal cost: bounds gets chunks + 1 entries. False if there are too few. */
-bool stages_cut(Arena *arena, const pd_program *program, int64_t (*unit_flops)[3], int chunks, int64_t *bounds);
+/* Cuts the program's units into chunks: bounds gets chunks + 1 entries. Where `layout` does not say where, of nearly equal
+ * cost. NULL, or why not: too few units, or a layout that does not fit. */
+const char *stages_cut(Arena *arena, const Prices *prices, int chunks, int64_t *bounds);
 /* Adds the program's messages and reductions to a compute-only pipeline with its units. */
 void stages_connect(Arena *arena, const Prices *prices, pd_pipeline *pipeline);
 /* A table of bytes per pipeline rank and class: --emit=memory. */

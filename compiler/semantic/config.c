@@ -171,6 +171,7 @@ void fill_config(Sem *sem) {
              *cluster = sem->section_item[section_index("cluster")];
   config->parallel_span = parallel ? parallel->name.span : NO_SPAN;
   config->schedule_span = schedule ? schedule->name.span : NO_SPAN;
+  config->chunks_said = sem->keys[row_index("schedule", "chunks")].value != NULL;
   config->cluster_span = cluster ? cluster->name.span : NO_SPAN;
   not_supported(sem, "parallel", "cp", config->cp > 1);
   not_supported(sem, "parallel", "ep", config->ep > 1);

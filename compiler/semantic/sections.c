@@ -25,7 +25,7 @@ const KeyRow key_rows[] = {
     {"schedule", "microbatch", KEY_INT, "1", AT(microbatch), AT(microbatch_span), 1, HUGE_VAL, NULL},
     {"schedule", "chunks", KEY_INT, "1", AT(chunks), AT(chunks_span), 1, 1 << 20, NULL},
     {"schedule", "recompute", KEY_CHOICE, "none", AT(recompute), NOWHERE, 0, 0, "none|selective|full"},
-    {"schedule", "layout", KEY_TEXT, NULL, AT(layout), NOWHERE, 0, 0, NULL},
+    {"schedule", "layout", KEY_TEXT, NULL, AT(layout), AT(layout_span), 0, 0, NULL},
     {"optimizer", "kind", KEY_CHOICE, "adamw", AT(optimizer), NOWHERE, 0, 0, "sgd|adam|adamw|lamb"},
     {"optimizer", "lr", KEY_RATE, "0.001", NOWHERE, NOWHERE, 0, HUGE_VAL, NULL},
     {"optimizer", "beta", KEY_PAIR, "(0.9, 0.95)", AT(beta1), NOWHERE, 0, 1, NULL},

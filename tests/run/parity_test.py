@@ -106,6 +106,21 @@ def recomputed(model, layout):
     tensors_equal(done.weights, plain[3], "weights after five steps, against those without recomputation")
 
 
+LAYOUTS = [((4, 1, 1, 3, "1f1b", 1), "E|tt||ttL"), ((2, 1, 1, 1, "interleaved", 2), "Ettt|||tL"), ((2, 1, 1, 1, "zb-v", 2), "E||t*4|L"),
+           ((4, 1, 1, 3, "zb-h1", 1), "Et||ttt|L"), ((2, 2, 1, 2, "gpipe", 1), "(Et|t)*1,ttL"), ((2, 1, 2, 3, "1f1b-v", 2), "E(t|)*3tL")]
+
+
+def laid_out(model, layout, text):
+    """Where stages are cut, by a layout string with empty stages too, changes no bit."""
+    pp, dp, tp, microbatch, kind, chunks = layout
+    weights = once(("weights", model), lambda: weights_of(model))
+    done = train(program_of(model, layout, {"schedule.layout": text}), "--steps=%d" % STEPS, data=data_of(model), init=weights)
+    same = run_of(model, (1, dp, tp, microbatch, "gpipe", 1))
+    check(done.losses == same[0] and done.norms == same[1], "losses %s, without a pipeline %s" % (done.losses, same[0]))
+    tensors_equal(done.gradients, same[2], "gradients of step 1")
+    tensors_equal(done.weights, same[3], "weights after five steps")
+
+
 def threaded(model):
     """Neither does another number of threads."""
     weights = once(("weights", model), lambda: weights_of(model))
@@ -122,6 +137,8 @@ for model in MODELS:
     for layout in ((1, 1, 1, 3, "gpipe", 1), (2, 1, 1, 3, "1f1b", 1), (2, 2, 1, 2, "zb-h1", 1), (2, 1, 1, 1, "interleaved", 2)):
         add("%s recomputed %s" % (model, name_of(layout)), recomputed, model, layout)
     add("%s threads" % model, threaded, model)
+    for layout, text in LAYOUTS:
+        add("%s layout %s %s" % (model, text, name_of(layout)), laid_out, model, layout, text)
     for layout in layouts():
         add("%s %s" % (model, name_of(layout)), parity, model, layout)
 

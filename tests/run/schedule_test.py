@@ -317,6 +317,28 @@ def test_altered_plans():
     refused(canonical(other), "$.communicators[", "].size is 9, but dp is 2")
 
 
+def test_layout_strings():
+    """Stages in order of the model: the ranks' first chunks, then their second ones; an empty one passes on what it gets."""
+    source, sizes = harness.read_program("gpt"), {"layers": 5, "parallel__pp": 2, "schedule__kind": "interleaved"}
+    place = directory()
+    for layout, trips in (("Et|tt||ttL", [(0, 0), (1, 2), None, (3, 4)]), ("Et*2|(t|)*2,tL", [(0, 1), (2, 2), (3, 3), (4, 4)]),
+                          ("Ettttt|||L", [(0, 4), None, None, None]), ("E|||t*5L", [None, None, None, (0, 4)])):
+        text = harness.emit("plan", source, {**sizes, "schedule__layout": layout})
+        plan = json.loads(text)
+        check(plan["schedule"]["placement"] == [0, 1, 0, 1] and plan["schedule"]["chunks"] == 2, plan["schedule"])
+        found = [[(run["first"], run["last"]) for run in chunk["layers"] if run["name"] == "layers"] for chunk in plan["chunks"]]
+        check(found == [[run] if run else [] for run in trips], "%s: %s" % (layout, found))
+        names = [[run["name"] for run in chunk["layers"]] for chunk in plan["chunks"]]
+        check(names[0][0] == "embedding" and names[-1][-1] == "loss" and sum(map(len, names)) == 2 + sum(run is not None for run in trips), names)
+        ran(0, "certify", write(place, "p", text))
+        same = harness.emit("plan", source, {**sizes, "schedule__layout": layout, "schedule__chunks": 2})
+        check(json.loads(same)["chunks"] == plan["chunks"], "with chunks said it is another plan")
+    plan["chunks"][0]["layers"].clear()
+    refused(canonical(plan), "$.chunks[0].layers is empty")
+    automatic = json.loads(harness.emit("plan", source, {**sizes, "schedule__kind": "auto", "schedule__layout": "Et|tt||ttL"}))
+    check(automatic["schedule"]["chunks"] == 2 and [len(chunk["layers"]) for chunk in automatic["chunks"]] == [2, 1, 0, 2], automatic["chunks"])
+
+
 # ---- what differs ----
 
 def plan_file(place, name, **defines):

@@ -7,7 +7,7 @@
 #include "artifact/artifact.h"
 #include "artifact/document.h"
 #include "artifact/draw.h"
-#include "artifact/layout_string.h"
+#include "pipeline/layout_string.h"
 #include "artifact/words.h"
 
 /* ---- help ---- */
@@ -653,15 +653,25 @@ Test(layout, units_per_stage) {
   Layout layout;
   int64_t bounds[9];
   cr_assert_null(layout_parse(arena, "Ett|ttt||tL", &layout));
-  LayoutUnits units = {.before = 2, .layers = 6, .after = 3};
+  static const int64_t layer_end[] = {3, 4, 6, 7, 8, 9, 10}; /* a statement goes with the second layer but one */
+  LayoutUnits units = {.before = 2, .layers = 6, .after = 3, .layer_end = layer_end};
   cr_assert_null(layout_bounds(arena, &layout, 4, units, bounds));
-  static const int64_t wanted[] = {0, 4, 7, 7, 11};
+  static const int64_t wanted[] = {0, 4, 8, 8, 12};
   cr_assert_arr_eq(bounds, wanted, sizeof wanted);
   cr_assert_str_eq(layout_bounds(arena, &layout, 8, units, bounds), "the layout has 4 stages, but there are 8 chunks");
   units.layers = 7;
   cr_assert_str_eq(layout_bounds(arena, &layout, 4, units, bounds), "the layout has 6 layers (t), but the model has 7");
-  units = (LayoutUnits){1, 6, 1, 1};
-  cr_assert_str_eq(layout_bounds(arena, &layout, 4, units, bounds),
-                   "the layout has 0 multi-token layers (m), but the model has 1");
+  units.layers = 6;
+  cr_assert_null(layout_parse(arena, "Ettttttm|L", &layout));
+  cr_assert_str_eq(layout_bounds(arena, &layout, 2, units, bounds),
+                   "the layout has 1 multi-token layers (m), which no model has here");
+  cr_assert_null(layout_parse(arena, "|EttttttL", &layout));
+  cr_assert_str_eq(layout_bounds(arena, &layout, 2, units, bounds), "stage 0 is empty: the first stage holds E");
+  cr_assert_null(layout_parse(arena, "EttttttL|", &layout));
+  cr_assert_str_eq(layout_bounds(arena, &layout, 2, units, bounds), "stage 1 is empty: the last stage holds L");
+  units.before = 0;
+  cr_assert_null(layout_parse(arena, "E|ttttttL", &layout));
+  cr_assert_str_eq(layout_bounds(arena, &layout, 2, units, bounds),
+                   "stage 0 is empty: the model has no statement before its layers for E");
   arena_free(arena);
 }

@@ -1,6 +1,6 @@
 /* See layout_string.h. One recursive descent over the text, with limits on depth and on what repeats add up to: a
  * layout is a few hundred bytes and may stand for a million layers, not for more. */
-#include "artifact/layout_string.h"
+#include "pipeline/layout_string.h"
 
 #include <string.h>
 
@@ -121,17 +121,26 @@ const char *layout_parse(Arena *arena, const char *text, Layout *layout) {
 const char *layout_bounds(Arena *arena, const Layout *layout, int64_t chunks, LayoutUnits units, int64_t *bounds) {
   if (layout->count != chunks)
     return arena_printf(arena, "the layout has %d stages, but there are %lld chunks", layout->count, (long long)chunks);
+  if (layout->total.multi_token)
+    return arena_printf(arena, "the layout has %lld multi-token layers (m), which no model has here",
+                        (long long)layout->total.multi_token);
   if (layout->total.layers != units.layers)
     return arena_printf(arena, "the layout has %lld layers (t), but the model has %lld",
                         (long long)layout->total.layers, (long long)units.layers);
-  if (layout->total.multi_token != units.multi_token)
-    return arena_printf(arena, "the layout has %lld multi-token layers (m), but the model has %lld",
-                        (long long)layout->total.multi_token, (long long)units.multi_token);
+  int64_t layers = 0, at = 0;
   bounds[0] = 0;
   for (int stage = 0; stage < layout->count; stage++) {
     const LayoutStage *here = &layout->stages[stage];
-    bounds[stage + 1] =
-        bounds[stage] + here->embeddings * units.before + here->layers + here->multi_token + here->losses * units.after;
+    layers += here->layers;
+    if (here->embeddings) at = units.before;
+    if (here->layers) at = units.layer_end[layers - 1];
+    if (here->losses) at += units.after;
+    bounds[stage + 1] = at;
   }
+  if (bounds[1] == 0)
+    return layout->stages[0].embeddings ? "stage 0 is empty: the model has no statement before its layers for E"
+                                        : "stage 0 is empty: the first stage holds E";
+  if (bounds[layout->count - 1] == bounds[layout->count])
+    return arena_printf(arena, "stage %d is empty: the last stage holds L", layout->count - 1);
   return NULL;
 }
