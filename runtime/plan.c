@@ -258,6 +258,17 @@ static bool read_ranks(const pd_program *program, json_t *root, pd_plan *plan, p
   return true;
 }
 
+/* The predicted time of a step, where it follows from a speed that was declared and not assumed. */
+static void read_prediction(json_t *root, pd_plan *plan) {
+  json_t *assumed = json_object_get(json_object_get(root, "cluster"), "assumed"), *what;
+  size_t i;
+  json_array_foreach(assumed, i, what) {
+    if (json_is_string(what) && strcmp(json_string_value(what), "flops") == 0) return;
+  }
+  plan->predicted_seconds =
+      json_number_value(json_object_get(json_object_get(root, "prediction"), "step_ns")) * 1e-9;
+}
+
 /* ---- the whole ---- */
 
 bool pd_plan_read(const pd_program *program, pd_plan *plan, pd_problem *problem) {
@@ -271,6 +282,7 @@ bool pd_plan_read(const pd_program *program, pd_plan *plan, pd_problem *problem)
                         ? read_head(program, root, plan, problem) && read_schedule(root, plan, problem) &&
                               read_chunks(program, root, plan, problem) && read_ranks(program, root, plan, problem)
                         : pd_problem_say(problem, "plan: $ must be an object");
+  if (good) read_prediction(root, plan);
   json_decref(root);
   plan->pipeline.rank_of = plan->rank_of;
   plan->pipeline.first_unit = plan->first_unit;

@@ -16,6 +16,7 @@ typedef struct pd_plan {
   char sha256[65];           /* of the plan, recomputed and equal to what it says */
   char schedule[64];         /* its kind, "1f1b" */
   pd_planned_memory *memory; /* per pipeline rank */
+  double predicted_seconds;  /* of a step; 0: the program does not say how fast a rank is */
   /* what the pipeline points into */
   int *rank_of;
   int64_t *first_unit;

@@ -174,6 +174,7 @@ void pd_progress_begin(pd_progress *progress, const pd_run *run) {
                             .every = run->program->log_every,
                             .total = run->options.steps,
                             .unit = run->program->tokens_are_samples ? "samples" : "tokens",
+                            .predicted = run->plan.predicted_seconds,
                             .began = pd_now()};
   progress->terminal = progress->shows && pd_launch_terminal();
 }
@@ -200,6 +201,7 @@ void pd_progress_step(pd_progress *progress, const pd_step_record *record) {
   const double now = pd_now(), seconds = record->seconds;
   /* recent steps weigh more, and the first, which is slow, is forgotten at once */
   progress->average = progress->done < 2 ? seconds : 0.9 * progress->average + 0.1 * seconds;
+  if (progress->done > 0) progress->after_first += seconds;
   progress->done++;
   progress->tokens += record->tokens;
   if (!progress->shows || progress->every == 0) return;
@@ -241,5 +243,11 @@ void pd_progress_end(pd_progress *progress) {
   progress->drawn = false;
   printf("%" PRId64 " step%s in %s, %s %s/s\n", progress->done, plural(progress->done), pd_figure_time(seconds, time),
          pd_figure_count(seconds > 0 ? (double)progress->tokens / seconds : 0, speed), progress->unit);
+  if (progress->predicted > 0 && progress->done > 1) {
+    char measured[PD_FIGURE], predicted[PD_FIGURE];
+    const double mean = progress->after_first / (double)(progress->done - 1);
+    printf("a step took %s on average, predicted were %s: %.2f times as long\n", pd_figure_span(mean, measured),
+           pd_figure_span(progress->predicted, predicted), mean / progress->predicted);
+  }
   fflush(stdout);
 }

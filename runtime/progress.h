@@ -17,6 +17,8 @@ typedef struct pd_progress {
   const char *unit;   /* "tokens" or "samples" */
   double last, began; /* seconds: the last time it was drawn; the start of training */
   double average;     /* seconds per step, recent */
+  double after_first; /* seconds of all steps but the first, which is slow */
+  double predicted;   /* seconds of a step by the plan; 0: not predicted */
   int64_t done, tokens;
 } pd_progress;
 

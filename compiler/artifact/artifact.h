@@ -3,7 +3,7 @@
 #define PDC_ARTIFACT_ARTIFACT_H
 
 #include "layout.h" /* runtime/ */
-#include "pipeline/pipeline.h"
+#include "pipeline/predict.h"
 #include "semantic/semantic.h"
 
 /* Everything a plan is made of. */
@@ -15,7 +15,8 @@ typedef struct PlanInput {
   const pd_pipeline *pipeline; /* with communication */
   const char *source_sha256;   /* of the resolved program text */
   const char *compiler;        /* "pdc 0.1.0" */
-  const int64_t (*unit_flops)[3]; /* per unit: F, I, W of one micro-batch on one rank's share of batch, before tp */
+  int64_t (*unit_flops)[3];      /* per unit: F, I, W of one micro-batch on one rank's share of batch, before tp */
+  const Prediction *prediction;
 } PlanInput;
 
 /* The pd-plan, version 1, ending with its sha256 key. `sha256` (65 bytes) gets the hex digest. */

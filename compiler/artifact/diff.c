@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "artifact/document.h"
+#include "artifact/reading.h"
 #include "artifact/words.h"
 
 enum { MOST_LINES = 12 }; /* of one kind; the rest is counted */
@@ -407,6 +408,14 @@ static void diff_communicators(Diff *d) {
   end_section(d, "differences of groups");
 }
 
+static void diff_prediction(Diff *d) {
+  const json_t *a = json_object_get(d->a->root, "prediction"), *b = json_object_get(d->b->root, "prediction");
+  diff_time(d, "predicted step", json_number_at(a, "step_ns"), json_number_at(b, "step_ns"));
+  double used[] = {json_number_at(a, "mfu"), json_number_at(b, "mfu")};
+  if (used[0] != used[1])
+    say(d, "predicted use of the machine (mfu): %.4g %% -> %.4g %%", 100 * used[0], 100 * used[1]);
+}
+
 /* True if the digests say that both files are the same bytes. */
 static bool same_digest(const Document *a, const Document *b) {
   return a->root && b->root && a->form == b->form &&
@@ -438,6 +447,7 @@ bool document_diff(Arena *arena, const Document *a, const Document *b, Text *out
     diff_communicators(&d);
     DIFF_MEMBERS(&d, "cluster", "memory", "flops", "bandwidth", "latency", "node_bandwidth", "node_latency",
                  "ranks_per_node", "link_ns", "assumed");
+    diff_prediction(&d);
     if (d.same) say(&d, "the files differ, but in nothing that matters"); /* as the order of parameters */
   }
   return d.same;

@@ -93,6 +93,9 @@ void json_put_null(Json *json, const char *key) {
   text_printf(json->out, "null");
 }
 
+/* Whole numbers beyond are no integers to those who read JSON. */
+#define LARGEST_WHOLE 9.2e18
+
 /* Digits d1 d2 … dn with a decimal exponent: d1.d2…dn * 10^exponent, n as small as reads back equal. */
 static void put_fraction(Text *out, double value) {
   char digits[32];
@@ -100,7 +103,7 @@ static void put_fraction(Text *out, double value) {
   do snprintf(digits, sizeof digits, "%.*e", precision, value);
   while (strtod(digits, NULL) != value && ++precision < 17);
   int exponent = atoi(strchr(digits, 'e') + 1);
-  if (exponent >= -6) { /* a number that is not whole has few digits before its point */
+  if (exponent >= -6 && fabs(value) <= LARGEST_WHOLE) { /* a number that is not whole has few digits before its point */
     int decimals = precision - exponent;
     text_printf(out, "%.*f", decimals > 0 ? decimals : 0, value);
     return;
@@ -113,7 +116,7 @@ void json_put_number(Json *json, const char *key, double value) {
   begin(json, key);
   if (!isfinite(value))
     text_printf(json->out, "null");
-  else if (value == floor(value))
+  else if (value == floor(value) && fabs(value) <= LARGEST_WHOLE)
     text_printf(json->out, "%.0f", value == 0 ? 0.0 : value); /* no -0 */
   else
     put_fraction(json->out, value);

@@ -8,16 +8,14 @@
 
 #include "artifact/artifact.h"
 #include "artifact/json.h"
-#include "ir/sizes.h"
-
-#define ASSUMED_FLOPS 1e12 /* FLOP/s of a rank when `cluster` does not say */
+#include "distribute/collectives.h"
+#include "pipeline/prices.h"
 
 enum { COST_F, COST_I, COST_W };
 
 typedef struct Chunk {
   int64_t parameters; /* elements of the whole model's tensors; a tied one counts in the first chunk that uses it */
   int64_t flops[3];
-  double cost[3]; /* ns */
   const pd_chunk_plan *plan;
 } Chunk;
 
@@ -30,7 +28,8 @@ typedef struct Writer {
   Chunk *chunks;
   int64_t *segment_first; /* per segment: its first unit; segment_count + 1 entries */
   bool *gradient_sent;    /* per chunk: the list sends its input's gradient back */
-  double link;            /* ns of one hop */
+  double *cost[3];        /* ns, per chunk */
+  double link;            /* of one hop */
 } Writer;
 
 /* ---- facts ---- */
@@ -97,44 +96,19 @@ static void count_parameters(Writer *w) {
   }
 }
 
-static double peak_flops(const Writer *w) {
-  return w->input->config->flops > 0 ? w->input->config->flops : ASSUMED_FLOPS;
-}
-
-static double to_ns(const Writer *w, int64_t flops) {
-  return round((double)flops / (double)w->program->tp / peak_flops(w) * 1e9);
-}
-
-/* A unit that is computed again for its gradient costs its forward in I once more. */
 static void count_costs(Writer *w) {
-  for (int chunk = 0; chunk < w->pipeline->chunk_count; chunk++) {
-    Chunk *c = &w->chunks[chunk];
+  int count = w->pipeline->chunk_count;
+  for (int k = 0; k < 3; k++) w->cost[k] = ARENA_ARRAY(w->input->arena, double, count);
+  Prices prices = {w->input->config, w->program, w->input->unit_flops};
+  price_chunks(&prices, w->pipeline->first_unit, count, w->cost[COST_F], w->cost[COST_I], w->cost[COST_W]);
+  w->link = price_hop(&prices, w->pipeline->first_unit, count, w->pipeline->rank_of);
+  for (int chunk = 0; chunk < count; chunk++)
     for (int64_t unit = w->pipeline->first_unit[chunk]; unit < w->pipeline->first_unit[chunk + 1]; unit++)
-      for (int k = 0; k < 3; k++) c->flops[k] += w->input->unit_flops[unit][k];
-    for (int k = 0; k < 3; k++) c->cost[k] = to_ns(w, c->flops[k]);
-    if (w->program->recompute) c->cost[COST_I] += c->cost[COST_F];
-  }
+      for (int k = 0; k < 3; k++) w->chunks[chunk].flops[k] += w->input->unit_flops[unit][k];
 }
 
 static int64_t wire_bytes(const Writer *w, int wire) {
   return w->program->wires[wire].elements * w->program->real_bytes;
-}
-
-/* One hop: the largest boundary over the slowest link that neighbours on the pipeline use. */
-static double link_ns(const Writer *w) {
-  const Config *config = w->input->config;
-  int64_t ranks_apart = (int64_t)w->program->dp * w->program->tp, largest = 0;
-  bool leaves_node = config->ranks_per_node > 0 && ranks_apart * w->program->pp > config->ranks_per_node;
-  double bandwidth = leaves_node && config->node_bandwidth > 0 ? config->node_bandwidth : config->bandwidth;
-  double latency = leaves_node && config->node_latency > 0 ? config->node_latency : config->latency;
-  for (int chunk = 0; chunk < w->pipeline->chunk_count; chunk++) {
-    const pd_edge *next = &w->chunks[chunk].plan->next;
-    if (next->peer == PD_NONE || next->local) continue;
-    int64_t bytes = 0;
-    for (int i = 0; i < next->wire_count; i++) bytes += wire_bytes(w, next->wire[i]);
-    if (bytes > largest) largest = bytes;
-  }
-  return round((latency + (bandwidth > 0 ? (double)largest / bandwidth : 0)) * 1e9);
 }
 
 static void gather(Writer *w) {
@@ -155,7 +129,6 @@ static void gather(Writer *w) {
   }
   count_parameters(w);
   count_costs(w);
-  w->link = link_ns(w);
 }
 
 /* ---- head ---- */
@@ -335,7 +308,7 @@ static void write_chunks(Writer *w) {
     for (int k = 0; k < 3; k++) json_put_integer(json, names[k], c->flops[k]);
     json_close_object(json);
     json_open_object(json, "cost_ns");
-    for (int k = 0; k < 3; k++) json_put_number(json, names[k], c->cost[k]);
+    for (int k = 0; k < 3; k++) json_put_number(json, names[k], w->cost[k][chunk]);
     json_close_object(json);
     json_put_integer(json, "activation_bytes", c->plan->activations.bytes);
     write_sends(w, chunk);
@@ -470,30 +443,15 @@ static void write_replicas(Writer *w, int rank) {
 
 /* The reductions that one function of a segment makes, `times` a step. */
 static void write_list(Writer *w, const Id *ops, uint32_t op_count, int64_t times, const char *after) {
-  const Graph *graph = w->input->graph;
-  const Config *config = w->input->config;
   for (uint32_t i = 0; i < op_count; i++) {
-    const Op *op = &graph->ops.at[ops[i]];
-    const Value *in = op->in_count > 0 ? &graph->values.at[op->in[0]] : NULL;
-    if (op->kind == OP_ALL_REDUCE && op->integer[0] == MESH_TP)
-      write_operation(w, (Operation){.op = "all_reduce",
-                                     .tensor = graph->values.at[op->out[0]].name,
-                                     .bytes = value_bytes(graph, config, op->out[0]),
+    Collective made[2];
+    int count = collectives_of(w->input->graph, w->input->config, ops[i], made);
+    for (int k = 0; k < count; k++)
+      write_operation(w, (Operation){.op = made[k].op,
+                                     .tensor = made[k].tensor,
+                                     .bytes = made[k].bytes,
                                      .count = times,
                                      .after = after});
-    if (op->kind != OP_XENT || in->rank == 0 || !axis_is_split(graph, config, in->axes[in->rank - 1])) continue;
-    /* divided classes: the maximum of every row, then the sum of exponentials and the target's logit in one */
-    int64_t rows = axes_local_elements(graph, config, in->rank - 1u, in->axes);
-    write_operation(w, (Operation){.op = "all_reduce_max",
-                                   .tensor = graph->values.at[op->out[1]].name,
-                                   .bytes = rows * w->program->real_bytes,
-                                   .count = times,
-                                   .after = after});
-    write_operation(w, (Operation){.op = "all_reduce",
-                                   .tensor = graph->values.at[op->out[2]].name,
-                                   .bytes = 2 * rows * w->program->real_bytes,
-                                   .count = times,
-                                   .after = after});
   }
 }
 
@@ -537,15 +495,9 @@ static void write_communicators(Writer *w) {
 static void write_measure(Writer *w) {
   Json *json = &w->json;
   Arena *arena = w->input->arena;
-  int count = w->pipeline->chunk_count;
-  double *costs[3];
-  for (int k = 0; k < 3; k++) {
-    costs[k] = ARENA_ARRAY(arena, double, count);
-    for (int chunk = 0; chunk < count; chunk++) costs[k][chunk] = w->chunks[chunk].cost[k];
-  }
   ScheduleTiming timing;
   const char *why;
-  ScheduleCosts all = {costs[COST_F], costs[COST_I], costs[COST_W], w->link};
+  ScheduleCosts all = {w->cost[COST_F], w->cost[COST_I], w->cost[COST_W], w->link};
   bool ran = schedule_simulate(arena, w->pipeline, &all, &timing, &why);
   json_put_number(json, "makespan_ns", ran ? timing.makespan : NAN);
   json_put_number(json, "beta_ns", ran ? timing.beta : NAN);
@@ -587,7 +539,7 @@ static void write_cluster(Writer *w) {
   Json *json = &w->json;
   json_open_object(json, "cluster");
   write_declared(json, "memory", config->memory);
-  json_put_number(json, "flops", peak_flops(w));
+  json_put_number(json, "flops", price_flops(config));
   write_declared(json, "bandwidth", config->bandwidth);
   write_declared(json, "latency", config->latency);
   write_declared(json, "node_bandwidth", config->node_bandwidth);
@@ -596,7 +548,58 @@ static void write_cluster(Writer *w) {
   json_put_number(json, "link_ns", w->link);
   json_open_array(json, "assumed");
   if (!(config->flops > 0)) json_put_string(json, NULL, "flops");
-  if (w->program->pp > 1 && !(config->bandwidth > 0)) json_put_string(json, NULL, "bandwidth");
+  if (config->pp * config->dp * config->tp > 1 && !(config->bandwidth > 0)) json_put_string(json, NULL, "bandwidth");
+  json_close_array(json);
+  json_close_object(json);
+}
+
+/* ---- prediction ---- */
+
+static void write_predicted_chunks(Writer *w) {
+  static const char *const names[] = {"F", "I", "W"};
+  Json *json = &w->json;
+  json_open_array(json, "chunks");
+  for (int chunk = 0; chunk < w->pipeline->chunk_count; chunk++) {
+    const PredictedChunk *predicted = &w->input->prediction->chunks[chunk];
+    json_open_object(json, NULL);
+    json_put_integer(json, "chunk", chunk);
+    json_open_object(json, "tp_ns");
+    for (int k = 0; k < 3; k++) json_put_number(json, names[k], predicted->tensor[k]);
+    json_close_object(json);
+    json_put_number(json, "reduce_ns", predicted->reduce);
+    json_close_object(json);
+  }
+  json_close_array(json);
+}
+
+static void write_prediction(Writer *w) {
+  const Prediction *prediction = w->input->prediction;
+  Json *json = &w->json;
+  json_open_object(json, "prediction");
+  json_put_number(json, "step_ns", prediction->step);
+  json_put_number(json, "busy_ns", prediction->busy);
+  json_put_number(json, "bubble_ns", prediction->bubble);
+  json_open_object(json, "exposed_ns");
+  json_put_number(json, "tp", prediction->tensor);
+  json_put_number(json, "pp", prediction->pipeline);
+  json_put_number(json, "tied", prediction->tied);
+  json_put_number(json, "dp", prediction->replicas);
+  json_close_object(json);
+  json_put_number(json, "flops", prediction->flops);
+  json_put_number(json, "peak_flops", prediction->peak);
+  json_put_number(json, "mfu", prediction->utilisation);
+  write_predicted_chunks(w);
+  json_open_array(json, "ranks");
+  for (int rank = 0; rank < w->pipeline->pp; rank++) {
+    json_open_object(json, NULL);
+    json_put_integer(json, "rank", rank);
+    json_open_object(json, "sent_bytes");
+    json_put_number(json, "tp", prediction->ranks[rank].sent_tensor);
+    json_put_number(json, "pp", prediction->ranks[rank].sent_pipeline);
+    json_put_number(json, "dp", prediction->ranks[rank].sent_replicas);
+    json_close_object(json);
+    json_close_object(json);
+  }
   json_close_array(json);
   json_close_object(json);
 }
@@ -613,6 +616,7 @@ void plan_write(const PlanInput *input, Text *out, char *sha256) {
   write_communicators(&w);
   write_certificate(&w);
   write_cluster(&w);
+  write_prediction(&w);
   json_end_line(&w.json);
   sha256_hex(out->at + begin, out->length - begin, sha256);
   json_put_string(&w.json, "sha256", sha256);

@@ -84,12 +84,25 @@ OBJECT(cluster, {"memory", &nullable_number_shape, false}, {"flops", &number_sha
        {"node_bandwidth", &nullable_number_shape, false}, {"node_latency", &nullable_number_shape, false},
        {"ranks_per_node", &nullable_number_shape, false}, {"link_ns", &number_shape, false},
        {"assumed", &texts_shape, false});
+OBJECT(exposed, {"tp", &number_shape, false}, {"pp", &number_shape, false}, {"tied", &number_shape, false},
+       {"dp", &number_shape, false});
+OBJECT(predicted_chunk, {"chunk", &chunk_shape, false}, {"tp_ns", &cost_shape, false},
+       {"reduce_ns", &number_shape, false});
+ARRAY_OF(predicted_chunk);
+OBJECT(sent, {"tp", &number_shape, false}, {"pp", &number_shape, false}, {"dp", &number_shape, false});
+OBJECT(predicted_rank, {"rank", &rank_shape, false}, {"sent_bytes", &sent_shape, false});
+ARRAY_OF(predicted_rank);
+OBJECT(prediction, {"step_ns", &number_shape, false}, {"busy_ns", &number_shape, false},
+       {"bubble_ns", &number_shape, false}, {"exposed_ns", &exposed_shape, false}, {"flops", &number_shape, false},
+       {"peak_flops", &number_shape, false}, {"mfu", &number_shape, false},
+       {"chunks", &predicted_chunk_list_shape, false}, {"ranks", &predicted_rank_list_shape, false});
 OBJECT(plan, {"format", &name_shape, false}, {"version", &version_shape, false}, {"compiler", &text_shape, false},
        {"model", &text_shape, false}, {"source", &source_shape, false}, {"parallel", &parallel_shape, false},
        {"batch", &batch_shape, false}, {"schedule", &plan_schedule_shape, false},
        {"parameters", &parameter_list_shape, false}, {"chunks", &chunk_entry_list_shape, false},
        {"ranks", &rank_entry_list_shape, false}, {"communicators", &communicator_list_shape, false},
-       {"certificate", &certificate_shape, false}, {"cluster", &cluster_shape, false}, {"sha256", &text_shape, false});
+       {"certificate", &certificate_shape, false}, {"cluster", &cluster_shape, false},
+       {"prediction", &prediction_shape, false}, {"sha256", &text_shape, false});
 
 typedef struct PlanReader {
   Arena *arena;
@@ -353,13 +366,38 @@ static bool read_communicators(PlanReader *reader) {
   return true;
 }
 
+/* ---- prediction ---- */
+
+/* The step is the sum of its parts, and the utilisation follows from it. */
+static bool read_prediction(PlanReader *reader) {
+  const json_t *prediction = json_object_get(reader->root, "prediction"),
+               *exposed = json_object_get(prediction, "exposed_ns");
+  static const char *const parts[] = {"tp", "pp", "tied", "dp"};
+  double step = json_number_at(prediction, "step_ns"), sum = json_number_at(prediction, "busy_ns"), mfu;
+  sum += json_number_at(prediction, "bubble_ns");
+  for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) sum += json_number_at(exposed, parts[i]);
+  if (sum != step) WRONG(reader, "$.prediction.step_ns is %.17g, but its parts add up to %.17g", step, sum);
+  double work = json_number_at(prediction, "flops"), peak = json_number_at(prediction, "peak_flops");
+  mfu = step > 0 ? work / (peak * step * 1e-9) : 0;
+  if (json_number_at(prediction, "mfu") != mfu)
+    WRONG(reader, "$.prediction.mfu is %.17g, but flops / peak_flops / step_ns is %.17g",
+          json_number_at(prediction, "mfu"), mfu);
+  const pd_pipeline *pipeline = &reader->document->pipeline;
+  reader->why = count_check(reader->arena, json_object_get(prediction, "chunks"), "$.prediction.chunks",
+                            pipeline->chunk_count, "one a chunk");
+  if (!reader->why)
+    reader->why = count_check(reader->arena, json_object_get(prediction, "ranks"), "$.prediction.ranks", pipeline->pp,
+                              "one a pipeline rank");
+  return !reader->why;
+}
+
 const char *plan_read(Arena *arena, const char *text, size_t length, Document *document) {
   PlanReader reader = {.arena = arena, .document = document};
   *document = (Document){.form = DOCUMENT_PLAN, .unit = "ns"};
   document->root = reader.root = canonical_parse(arena, text, length, &plan_shape, &reader.why);
   if (!reader.root) return reader.why;
   if (read_head(&reader) && read_ranks(&reader) && read_chunks(&reader) && read_parameters(&reader) &&
-      read_communicators(&reader)) {
+      read_communicators(&reader) && read_prediction(&reader)) {
     document->claims = claims_read(arena, json_object_get(reader.root, "certificate"), "_ns", "peak_bytes");
     return NULL;
   }

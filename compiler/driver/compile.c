@@ -171,7 +171,10 @@ int compile(Arena *arena, const Options *o) {
   }
   if (o->emit == EMIT_AST || o->emit == EMIT_DEPENDENCIES) return deliver(c, o, name);
   if (!c->pipeline) return EXIT_INTERNAL;
-  if (o->verbose) stages_say(c->semantic.graph, &c->semantic.config, c->program, c->pipeline, stderr);
+  if (o->verbose) {
+    stages_say(c->semantic.graph, &c->semantic.config, c->program, c->pipeline, stderr);
+    predict_say(c->prediction, &c->semantic.config, stderr);
+  }
   if (o->emit != EMIT_CHECK) passes_emit(c, name);
   int status = deliver(c, o, name);
   if (status == EXIT_OK && o->dependencies && !deliver_dependencies(c, o, name)) status = EXIT_USAGE;

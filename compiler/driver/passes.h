@@ -4,7 +4,7 @@
 #define PDC_DRIVER_PASSES_H
 
 #include "memory/memory.h"
-#include "pipeline/pipeline.h"
+#include "pipeline/predict.h"
 #include "program.h" /* runtime/ */
 #include "semantic/semantic.h"
 
@@ -19,6 +19,7 @@ typedef struct Compilation {
   pd_program *program;
   pd_pipeline *pipeline; /* NULL after errors */
   int64_t (*unit_flops)[3];
+  Prediction *prediction;
   char source_sha256[65], plan_sha256[65];
   Text plan, c;
 } Compilation;

@@ -3,11 +3,16 @@
 
 #include <math.h>
 
+#include "pipeline/network.h"
+
 #define ASSUMED_FLOPS 1e12
 
+double price_flops(const Config *config) {
+  return config->flops > 0 ? config->flops : ASSUMED_FLOPS;
+}
+
 static double to_ns(const Prices *prices, int64_t flops) {
-  double speed = prices->config->flops > 0 ? prices->config->flops : ASSUMED_FLOPS;
-  return round((double)flops / (double)prices->program->tp / speed * 1e9);
+  return round((double)flops / (double)prices->program->tp / price_flops(prices->config) * 1e9);
 }
 
 void price_chunks(const Prices *prices, const int64_t *first_unit, int chunks, double *f, double *i, double *w) {
@@ -22,12 +27,8 @@ void price_chunks(const Prices *prices, const int64_t *first_unit, int chunks, d
 }
 
 double price_hop(const Prices *prices, const int64_t *first_unit, int chunks, const int *rank_of) {
-  const Config *config = prices->config;
   const pd_program *program = prices->program;
-  int64_t ranks_apart = (int64_t)program->dp * program->tp, largest = 0;
-  bool leaves_node = config->ranks_per_node > 0 && ranks_apart * program->pp > config->ranks_per_node;
-  double bandwidth = leaves_node && config->node_bandwidth > 0 ? config->node_bandwidth : config->bandwidth;
-  double latency = leaves_node && config->node_latency > 0 ? config->node_latency : config->latency;
+  int64_t largest = 0;
   for (int c = 1; c < chunks; c++) {
     int wires[PD_MAX_WIRES], count = pd_live_wires(program, first_unit[c], wires);
     int64_t bytes = 0;
@@ -35,5 +36,5 @@ double price_hop(const Prices *prices, const int64_t *first_unit, int chunks, co
       bytes += program->wires[wires[k]].elements * program->real_bytes;
     if (rank_of[c - 1] != rank_of[c] && bytes > largest) largest = bytes;
   }
-  return round((latency + (bandwidth > 0 ? (double)largest / bandwidth : 0)) * 1e9);
+  return network_message(prices->config, network_pipeline_leaves_node(prices->config), (double)largest);
 }

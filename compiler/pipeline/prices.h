@@ -13,6 +13,8 @@ typedef struct Prices {
   int64_t (*unit_flops)[3]; /* {F, I, W} per unit: of one micro-batch, before the tensor-parallel split */
 } Prices;
 
+/* FLOP/s of a rank: declared, or 10^12. */
+double price_flops(const Config *config);
 /* Of one micro-batch through each of `chunks` chunks that hold units first_unit[c] .. first_unit[c+1]-1. */
 void price_chunks(const Prices *prices, const int64_t *first_unit, int chunks, double *f, double *i, double *w);
 /* One hop: the largest boundary between chunks on different ranks, over the slowest link that neighbours on the

@@ -8,6 +8,7 @@ Everything has a time limit, and reaching it is a failure of its own kind (Hang)
 (else BUILD/pdc, else build/pdc), JOBS how many tests run at once (2), KEEP=1 leaves the temporary directory.
 """
 import array
+import hashlib
 import json
 import math
 import os
@@ -178,6 +179,17 @@ def emit(kind, source, defines=None, options=()):
 
 def plan(source, defines=None):
     return json.loads(emit("plan", source, defines))
+
+
+def rehashed(text):
+    """The text of a plan or schedule with a digest that fits it again."""
+    at = text.rindex('  "sha256": "')
+    return text[:at] + '  "sha256": "%s"\n}\n' % hashlib.sha256(text[:at].encode()).hexdigest()
+
+
+def canonical(value):
+    """A value as pdc writes it, with a new digest."""
+    return rehashed(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def refused(source, *facts, defines=None):

@@ -1,6 +1,5 @@
 """Schedules and plans without a program: `pdc schedule`, `pdc certify`, `pdc diff`, pictures. Every kind goes through every
 form and comes back certified; files that were altered are refused with what is wrong and where."""
-import hashlib
 import json
 import os
 import re
@@ -8,7 +7,7 @@ import xml.etree.ElementTree as xml
 from html.parser import HTMLParser
 
 import harness
-from harness import check, directory, pdc
+from harness import canonical, check, directory, pdc, rehashed
 
 EXAMPLES = os.path.join(harness.ROOT, "examples")
 
@@ -32,17 +31,6 @@ def schedule(kind, pp, microbatches, *options, code=0):
 
 def kinds():
     return ran(0, "schedule", "--help").out.split("kinds: ")[1].split("\n")[0].split(", ")[:-1]  # the last is auto
-
-
-def rehashed(text):
-    """The text of a plan or schedule with a digest that fits it again."""
-    at = text.rindex('  "sha256": "')
-    return text[:at] + '  "sha256": "%s"\n}\n' % hashlib.sha256(text[:at].encode()).hexdigest()
-
-
-def canonical(value):
-    """A value as pdc writes it, with a new digest."""
-    return rehashed(json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def refused(text, *facts, command="certify"):
@@ -364,7 +352,7 @@ def test_diff_of_plans():
     check("parallel:" not in text and "stage cut" not in text and "parameter" not in text, "more is told than differs:\n" + text)
 
     text = ran(1, "diff", a, plan_file(place, "d", parallel__pp=2, parallel__dp=2)).out
-    for words in ("parallel: dp 1 -> 2\n", "batch: microbatches ", "dp group of rank 0: 0 operations"):
+    for words in ("parallel: dp 1 -> 2\n", "predicted step: ", "predicted use of the machine (mfu): ", "batch: microbatches ", "dp group of rank 0: 0 operations"):
         check(words in text, "`%s` is not said:\n%s" % (words, text))
     altered = json.loads(open(a).read())
     altered["cluster"]["memory"] = 12345

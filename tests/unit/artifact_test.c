@@ -81,6 +81,10 @@ Test(json, numbers) {
       {-17, "-17"},
       {312e12, "312000000000000"},
       {1e18, "1000000000000000000"},
+      {9.2e18, "9200000000000000000"},
+      {9223372036854775808.0, "9.223372036854776e18"},
+      {1e19, "1e19"},
+      {-1.5e300, "-1.5e300"},
       {9007199254740993.0, "9007199254740992"},
       {0.1, "0.1"},
       {0.30000000000000004, "0.30000000000000004"},
@@ -332,7 +336,8 @@ static Written write_plan(Arena *arena, const char *kind_name, int pp, int dp, i
                      .pipeline = &pipeline,
                      .source_sha256 = "0123",
                      .compiler = "pdc test",
-                     .unit_flops = (const int64_t(*)[3])s->flops};
+                     .unit_flops = s->flops,
+                     .prediction = predict_step(arena, &(Prices){&s->config, &s->program, s->flops}, &s->graph, &pipeline)};
   Text text = {.arena = arena};
   Written written;
   plan_write(&input, &text, written.sha256);
@@ -383,7 +388,7 @@ Test(plan, keys_stand_in_their_order) {
   Written plan = write_plan(arena, "1f1b", 2, 2, 2, 1, 0);
   has_keys(plan.root,
            "format version compiler model source parallel batch schedule parameters chunks ranks communicators "
-           "certificate cluster sha256");
+           "certificate cluster prediction sha256");
   has_keys(at(plan.root, "parallel"), "pp dp tp cp ep zero sequence");
   has_keys(at(plan.root, "batch"), "global microbatch microbatches sequence_tokens");
   has_keys(at(plan.root, "schedule"), "kind chunks copies update_every delay placement");

@@ -1,0 +1,16 @@
+/* What an operation says to the other tensor-parallel ranks: one list for the plan, its prediction and its totals. */
+#ifndef PDC_DISTRIBUTE_COLLECTIVES_H
+#define PDC_DISTRIBUTE_COLLECTIVES_H
+
+#include "ir/sizes.h"
+
+typedef struct Collective {
+  const char *op;     /* "all_reduce", "all_reduce_max" */
+  const char *tensor; /* the user's name for it */
+  int64_t bytes;      /* of the buffer on one rank */
+} Collective;
+
+/* The all-reduces that one run of operation `op` makes, in order: writes up to two, returns how many. */
+int collectives_of(const Graph *graph, const Config *config, Id op, Collective out[2]);
+
+#endif
