@@ -63,7 +63,7 @@ void document_set_costs(Arena *arena, Document *document, ShareCosts costs) {
 void document_state_costs(Arena *arena, Document *document, ShareCosts costs) {
   document_set_costs(arena, document, costs);
   document->claims = NULL;
-  document->chunk_bytes = NULL;
+  document->chunk_bytes = document->reductions = NULL;
   document->unit = "";
   if (document->form == DOCUMENT_PLAN) document->form = DOCUMENT_SCHEDULE;
 }

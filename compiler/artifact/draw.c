@@ -80,10 +80,31 @@ static void make_links(Picture *picture) {
     }
 }
 
+/* A rank's reductions come one after another, each from its REDUCE_GRAD on. */
+static void make_reductions(Picture *picture) {
+  const pd_pipeline *pipeline = &picture->document->pipeline;
+  const double *times = picture->document->reductions;
+  picture->reductions = ARENA_ARRAY(picture->arena, Reduction, pipeline->chunk_count + 1);
+  for (int rank = 0; rank < pipeline->pp; rank++) {
+    double free_from = 0;
+    for (int64_t i = 0; i < pipeline->ranks[rank].count; i++) {
+      pd_action action = pipeline->ranks[rank].at[i];
+      if (action.kind != PD_REDUCE_GRAD) continue;
+      double start = picture->measure->end[picture->measure->first_of[rank] + i];
+      if (start < free_from) start = free_from;
+      free_from = start + (times ? times[action.chunk] : 0);
+      picture->reductions[picture->reduction_count++] = (Reduction){action, rank, start, free_from};
+      if (free_from > picture->end) picture->end = free_from;
+    }
+  }
+}
+
 void picture_make(Arena *arena, const Document *document, const Measure *measure, Picture *picture) {
   *picture = (Picture){.arena = arena, .document = document, .measure = measure};
+  picture->end = measure->makespan;
   make_boxes(picture);
   make_links(picture);
+  make_reductions(picture);
 }
 
 const char *picture_title(const Picture *picture) {

@@ -24,6 +24,11 @@ typedef struct Link { /* one message, from the end of what makes it to the start
   double start, end;
   double middle; /* of what makes it */
 } Link;
+typedef struct Reduction { /* of a chunk's gradients over replicas; it runs beside the rank's list */
+  pd_action action;
+  int rank;
+  double start, end; /* the same where nobody says how long it takes */
+} Reduction;
 typedef struct Picture {
   Arena *arena;
   const Document *document;
@@ -32,6 +37,9 @@ typedef struct Picture {
   int64_t *box_of_rank; /* pp + 1 entries */
   Link *links;
   int64_t link_count;
+  Reduction *reductions; /* rank by rank, in order */
+  int64_t reduction_count;
+  double end;       /* of the last computation or reduction */
   double most_held; /* by any rank */
   int most_local;   /* most chunks on a rank */
 } Picture;

@@ -3,19 +3,24 @@
  *
  * Colours differ in hue and in lightness (forward lightest, weight gradient darkest), so that they stay apart in grey
  * print and for people who see few hues; later chunks of a rank are darker and have a bar at their foot. The width
- * follows from the boxes: numbers must be readable, up to a width that no screen shows at once. */
+ * follows from the boxes: numbers must be readable, up to a width that no screen shows at once.
+ *
+ * Beyond MOST_BOXES computations a drawing of all would be hundreds of megabytes that no program shows. Then every row is
+ * cut into columns of equal time, and a column shows how much of it is spent in which kind; equal neighbours are one. */
 #include <math.h>
 #include <string.h>
 
 #include "artifact/draw.h"
 #include "artifact/words.h"
 
+enum { MOST_BOXES = 20000, OVERVIEW_COLUMNS = 600, OVERVIEW_WIDTH = 1200, REDUCTION = 5 /* height of its bar */ };
 enum { SHADES = 4, LEFT = 58, RIGHT = 104, HEAD = 62, LEAST_WIDTH = 1190, MOST_WIDTH = 30000 };
 
 typedef struct Svg {
   const Picture *picture;
   Text *out;
   bool for_page;
+  bool overview; /* too many boxes to draw each */
   double scale; /* units of x per time */
   double width; /* of the plot */
   double row, gap, curve;
@@ -85,7 +90,7 @@ static void plan_size(Svg *svg) {
   const Picture *picture = svg->picture;
   const pd_pipeline *pipeline = &picture->document->pipeline;
   int64_t boxes = picture->box_of_rank[pipeline->pp];
-  double sum = 0, shortest = INFINITY, makespan = picture->measure->makespan;
+  double sum = 0, shortest = INFINITY;
   for (int64_t i = 0; i < boxes; i++) {
     double time = picture->boxes[i].end - picture->boxes[i].start;
     sum += time;
@@ -94,14 +99,16 @@ static void plan_size(Svg *svg) {
   }
   double usual = sum / (double)boxes / 2; /* boxes shorter than that may go without a number */
   if (shortest > usual) usual = shortest;
-  double slots = makespan / usual;
+  double slots = picture->end / usual;
   int digits = digits_of(pipeline->microbatches - 1);
   svg->width = slots * (digits * 4.4 + 1.2);
   double most = slots * 46, least = most < LEAST_WIDTH ? most : LEAST_WIDTH;
   if (least < 420) least = 420;
   if (svg->width < least) svg->width = least;
   if (svg->width > MOST_WIDTH) svg->width = MOST_WIDTH;
-  svg->scale = svg->width / makespan;
+  svg->overview = boxes > MOST_BOXES;
+  if (svg->overview) svg->width = OVERVIEW_WIDTH;
+  svg->scale = svg->width / picture->end;
   svg->font = font_in(svg->width / slots, digits);
   svg->row = pipeline->pp <= 16 ? 26 : 18;
   svg->gap = pipeline->pp <= 16 ? 14 : 9;
@@ -128,7 +135,7 @@ static void put_style(Svg *svg) {
               ".i{fill:url(#rest);stroke:#c8c8c8;stroke-width:.6}.g{stroke:#e4e4e4;stroke-width:.7;fill:none}\n"
               ".p{stroke:#2b6da8;stroke-width:.8;stroke-opacity:.75;fill:none}\n"
               ".q{stroke:#b4561a;stroke-width:.8;stroke-opacity:.75;fill:none;stroke-dasharray:3 1.5}\n"
-              ".x{stroke:#777;stroke-width:.8;fill:none}.m{fill:#b9c3cc;stroke:#44525e;stroke-width:.8}\n",
+              ".z{fill:#a3195b;stroke:#fff;stroke-width:.6}.m{fill:#b9c3cc;stroke:#44525e;stroke-width:.8}\n",
               xy(font, svg->font));
   for (int kind = 0; kind < 4; kind++)
     for (int shade = 0; svg->used[kind] && shade < SHADES; shade++)
@@ -158,10 +165,23 @@ static void put_head(Svg *svg) {
                    arena_printf(picture->arena, "%c %s", letter_of(order[k]), action_words(order[k])));
   }
   x = put_swatch(svg, x, y, "i", "idle");
-  put_line(svg, "p", x, y - 3, x + 20, y - 3);
-  put_line(svg, "q", x + 24, y - 3, x + 44, y - 3);
-  put_label(svg, "l", x + 49, y, "activations and gradients sent");
-  x += 49 + 6.6 * 30 + 16;
+  if (!svg->overview) {
+    put_line(svg, "p", x, y - 3, x + 20, y - 3);
+    put_line(svg, "q", x + 24, y - 3, x + 44, y - 3);
+    put_label(svg, "l", x + 49, y, "activations and gradients sent");
+    x += 49 + 6.6 * 30 + 16;
+  }
+  if (picture->reduction_count > 0) {
+    put_rect(svg, "z", x, y - 5, 20, REDUCTION, "/>\n");
+    put_label(svg, "l", x + 25, y, "gradients reduced over replicas");
+    x += 25 + 6.6 * 31 + 16;
+  }
+  if (svg->overview) {
+    put_label(svg, "l", x, y,
+              arena_printf(picture->arena, "%lld boxes: share of time per 1/%d of the run",
+                           (long long)picture->box_of_rank[picture->document->pipeline.pp], OVERVIEW_COLUMNS));
+    return;
+  }
   if (picture->most_local == 1) return;
   int shown = picture->most_local < 8 ? picture->most_local : 8;
   for (int local = 0; local < shown; local++) {
@@ -177,15 +197,15 @@ static void put_head(Svg *svg) {
 
 /* 1, 2 or 5 times a power of ten, at least 55 units apart. */
 static double tick_step(const Svg *svg) {
-  double step = pow(10, floor(log10(svg->picture->measure->makespan)) - 4);
+  double step = pow(10, floor(log10(svg->picture->end)) - 4);
   for (int k = 0; step * svg->scale < 55; k++) step *= k % 3 == 1 ? 2.5 : 2;
   return step;
 }
 
 static void put_axis(Svg *svg, double top, double y) {
   const Picture *picture = svg->picture;
-  double step = tick_step(svg), makespan = picture->measure->makespan;
-  for (int k = 0; k * step <= makespan * (1 + 1e-9); k++) {
+  double step = tick_step(svg);
+  for (int k = 0; k * step <= picture->end * (1 + 1e-9); k++) {
     double x = x_of(svg, k * step);
     put_line(svg, "g", x, top, x, y + 4);
     put_label(svg, "a", x, y + 15, time_words(picture->arena, k * step, picture->document->unit));
@@ -241,6 +261,70 @@ static void put_box(Svg *svg, const Box *box) {
   text_printf(svg->out, ">%d</text>\n", box->action.microbatch);
 }
 
+/* A bar below the rank's row, a short one where it takes no time. */
+static void put_reductions(Svg *svg) {
+  const Picture *picture = svg->picture;
+  const char *unit = picture->document->unit;
+  for (int64_t i = 0; i < picture->reduction_count; i++) {
+    const Reduction *reduction = &picture->reductions[i];
+    double x = x_of(svg, reduction->start), width = (reduction->end - reduction->start) * svg->scale;
+    char name[48];
+    pd_action_text(reduction->action, name);
+    const char *from = time_words(picture->arena, reduction->start, unit);
+    const char *until = time_words(picture->arena, reduction->end, unit);
+    const char *when = width > 0 ? arena_printf(picture->arena, "%s to %s", from, until) : from;
+    if (width < 3) width = 3;
+    put_rect(svg, "z", x, y_of(svg, reduction->rank) + svg->row + 1, width, REDUCTION,
+             svg->for_page ? arena_printf(picture->arena, " data-a=\"%s\" data-t=\"%s\" data-i=\"r\"/>\n", name, when)
+                           : arena_printf(picture->arena, "><title>%s on rank %d, %s</title></rect>\n", name,
+                                          reduction->rank, when));
+  }
+}
+
+/* Time of every kind in every column of a rank. */
+static void fill_columns(const Svg *svg, int rank, double (*columns)[4]) {
+  const Picture *picture = svg->picture;
+  double width = picture->end / OVERVIEW_COLUMNS;
+  for (int64_t i = picture->box_of_rank[rank]; i < picture->box_of_rank[rank + 1]; i++) {
+    const Box *box = &picture->boxes[i];
+    int first = (int)(box->start / width);
+    for (int c = first; c < OVERVIEW_COLUMNS && c * width < box->end; c++)
+      columns[c][box->action.kind] += fmin(box->end, (c + 1) * width) - fmax(box->start, c * width);
+  }
+}
+
+/* One area of steps; kinds up to `order` from the bottom, so that the next one is drawn over it. */
+static void put_area(Svg *svg, int rank, double (*columns)[4], const pd_action_kind *order, int count) {
+  const Picture *picture = svg->picture;
+  double bottom = y_of(svg, rank) + svg->row, width = picture->end / OVERVIEW_COLUMNS;
+  char a[32], b[32], last[32] = "";
+  text_printf(svg->out, "<path class=\"%c0\" d=\"M%d %s", letter_of(order[count - 1]), LEFT, xy(a, bottom));
+  for (int c = 0; c < OVERVIEW_COLUMNS; c++) {
+    double sum = 0;
+    for (int k = 0; k < count; k++) sum += columns[c][order[k]];
+    /* steps of a thirtieth: a steady state is one piece, not noise */
+    double share = round(sum / width * 30) / 30;
+    xy(a, bottom - svg->row * share);
+    if (strcmp(a, last) == 0) continue;
+    text_printf(svg->out, "H%sV%s", xy(b, LEFT + svg->width * c / OVERVIEW_COLUMNS), a);
+    strcpy(last, a);
+  }
+  text_printf(svg->out, "H%sV%sZ\"/>\n", xy(a, LEFT + svg->width), xy(b, bottom));
+}
+
+static void put_overview(Svg *svg) {
+  static const pd_action_kind order[] = {PD_F, PD_B, PD_I, PD_W};
+  double(*columns)[4] = arena_alloc(svg->picture->arena, sizeof *columns * OVERVIEW_COLUMNS);
+  for (int rank = 0; rank < svg->picture->document->pipeline.pp; rank++) {
+    memset(columns, 0, sizeof *columns * OVERVIEW_COLUMNS);
+    fill_columns(svg, rank, columns);
+    text_printf(svg->out, "<g><title>rank %d</title>\n", rank);
+    for (int count = 4; count > 0; count--)
+      if (svg->used[order[count - 1]]) put_area(svg, rank, columns, order, count);
+    text_printf(svg->out, "</g>\n");
+  }
+}
+
 static void put_rows(Svg *svg) {
   const Picture *picture = svg->picture;
   const pd_pipeline *pipeline = &picture->document->pipeline;
@@ -257,11 +341,29 @@ static void put_rows(Svg *svg) {
                            picture->document->chunk_bytes ? bytes_words(arena, measure->peak[rank])
                                                           : number_words(arena, measure->peak[rank])));
   }
-  put_links(svg);
-  text_printf(svg->out, "<g class=\"n\">\n");
-  for (int64_t i = 0; i < picture->box_of_rank[pipeline->pp]; i++)
-    if (picture->boxes[i].end > picture->boxes[i].start) put_box(svg, &picture->boxes[i]);
-  text_printf(svg->out, "</g>\n");
+  if (svg->overview) {
+    put_overview(svg);
+  } else {
+    put_links(svg);
+    text_printf(svg->out, "<g class=\"n\">\n");
+    for (int64_t i = 0; i < picture->box_of_rank[pipeline->pp]; i++)
+      if (picture->boxes[i].end > picture->boxes[i].start) put_box(svg, &picture->boxes[i]);
+    text_printf(svg->out, "</g>\n");
+  }
+  put_reductions(svg);
+}
+
+/* The most a rank holds in every column. */
+static void fill_curve(const Svg *svg, int rank, double *most) {
+  const Picture *picture = svg->picture;
+  double width = picture->end / OVERVIEW_COLUMNS;
+  for (int64_t i = picture->box_of_rank[rank]; i < picture->box_of_rank[rank + 1]; i++) {
+    const Box *box = &picture->boxes[i];
+    bool last = i + 1 == picture->box_of_rank[rank + 1];
+    double until = last ? box->end : picture->boxes[i + 1].start; /* held while it waits, too */
+    for (int c = (int)(box->start / width); c < OVERVIEW_COLUMNS && c * width < until; c++)
+      if (box->held > most[c]) most[c] = box->held;
+  }
 }
 
 /* What a rank holds over time, as steps; all ranks to one scale. */
@@ -270,7 +372,16 @@ static void put_curve(Svg *svg, int rank, double top) {
   double bottom = top + svg->curve, unit = picture->most_held > 0 ? svg->curve / picture->most_held : 0, held = 0;
   char a[32], b[32];
   text_printf(svg->out, "<path class=\"m\" d=\"M%s %s", xy(a, LEFT), xy(b, bottom));
-  for (int64_t i = picture->box_of_rank[rank]; i < picture->box_of_rank[rank + 1]; i++) {
+  if (svg->overview) {
+    double *most = ARENA_ARRAY(picture->arena, double, OVERVIEW_COLUMNS);
+    fill_curve(svg, rank, most);
+    for (int c = 0; c < OVERVIEW_COLUMNS; c++) {
+      if (most[c] != held)
+        text_printf(svg->out, "H%sV%s", xy(a, LEFT + svg->width * c / OVERVIEW_COLUMNS), xy(b, bottom - unit * most[c]));
+      held = most[c];
+    }
+  }
+  for (int64_t i = picture->box_of_rank[rank]; !svg->overview && i < picture->box_of_rank[rank + 1]; i++) {
     const Box *box = &picture->boxes[i];
     double after = i + 1 < picture->box_of_rank[rank + 1] ? picture->boxes[i + 1].before : 0;
     if (box->held != held)
@@ -315,9 +426,17 @@ static double put_figures(Svg *svg, double y) {
                         : arena_printf(arena, "no schedule goes below %s", time_words(arena, m->bound, unit)),
                    time_words(arena, m->sigma, unit)),
       arena_printf(arena, "peak %s of activations, on rank %d", picture_held(picture, m->peak[fullest]), fullest),
-      "certified: complete, ordered, matched; free of deadlock with buffered, rendezvous and grouped sends"};
-  for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) put_label(svg, "l", LEFT, y + 17 * (double)i, lines[i]);
-  return y + 17 * (double)(sizeof lines / sizeof *lines);
+      "certified: complete, ordered, matched; free of deadlock with buffered, rendezvous and grouped sends",
+      picture->end > m->makespan
+          ? arena_printf(arena, "reductions over replicas are predicted to end at %s, %s after the last computation",
+                         time_words(arena, picture->end, unit), time_words(arena, picture->end - m->makespan, unit))
+      : picture->document->reductions && picture->reduction_count > 0
+          ? "reductions over replicas are predicted to hide behind the computations"
+          : NULL,
+      NULL};
+  int count = 0;
+  for (; lines[count]; count++) put_label(svg, "l", LEFT, y + 17 * count, lines[count]);
+  return y + 17 * count;
 }
 
 void svg_put(const Picture *picture, bool for_page, Text *out) {

@@ -119,6 +119,22 @@ static void put_words(Grid *grid, const char *title, const char *const *words, i
   text_put(grid->out, "\n", 1);
 }
 
+/* When the gradients of which chunk begin to be reduced. */
+static void put_reductions(Grid *grid) {
+  const Picture *picture = grid->picture;
+  const char **words = ARENA_ARRAY(picture->arena, const char *, picture->reduction_count + 1);
+  for (int64_t i = 0; i < picture->reduction_count; i++) {
+    const Reduction *reduction = &picture->reductions[i];
+    const char *start = time_words(picture->arena, reduction->start, picture->document->unit),
+               *end = time_words(picture->arena, reduction->end, picture->document->unit);
+    char name[48];
+    pd_action_text(reduction->action, name);
+    words[i] = reduction->end > reduction->start ? arena_printf(picture->arena, "%s %s to %s,", name, start, end)
+                                                 : arena_printf(picture->arena, "%s at %s,", name, start);
+  }
+  if (picture->reduction_count > 0) put_words(grid, "reduces", words, (int)picture->reduction_count);
+}
+
 static void put_figures(Grid *grid) {
   const Picture *picture = grid->picture;
   const Document *document = picture->document;
@@ -138,6 +154,7 @@ static void put_figures(Grid *grid) {
   for (int rank = 0; rank < pp; rank++)
     words[rank] = document->chunk_bytes ? bytes_words(arena, m->peak[rank]) : number_words(arena, m->peak[rank]);
   put_words(grid, document->chunk_bytes ? "holds" : "peak", words, pp);
+  put_reductions(grid);
 }
 
 void draw_text(Arena *arena, const Document *document, const Measure *measure, int columns, Text *out) {

@@ -68,6 +68,26 @@ static void put_boxes(Trace *trace) {
   }
 }
 
+/* On a row of their own below the rank's: they run beside its computations. */
+static void put_reductions(Trace *trace) {
+  const Picture *picture = trace->picture;
+  int pp = picture->document->pipeline.pp;
+  for (int64_t i = 0; i < picture->reduction_count; i++) {
+    const Reduction *reduction = &picture->reductions[i];
+    char name[48];
+    pd_action_text(reduction->action, name);
+    if (i == 0 || reduction->rank != picture->reductions[i - 1].rank)
+      text_printf(trace->out,
+                  ",\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":0,\"tid\":%d,\"args\":{\"name\":\"rank %d "
+                  "reduces\"}},\n{\"ph\":\"M\",\"name\":\"thread_sort_index\",\"pid\":0,\"tid\":%d,\"args\":{\"sort_index\":%d}}",
+                  pp + reduction->rank, reduction->rank, pp + reduction->rank, reduction->rank);
+    begin(trace, 'X', name, pp + reduction->rank, reduction->start);
+    text_printf(trace->out, ",\"dur\":%s,\"cat\":%s,\"args\":{\"chunk\":%d}}",
+                number_text(trace, (reduction->end - reduction->start) * trace->scale),
+                string_text(trace, action_words(PD_REDUCE_GRAD)), (int)reduction->action.chunk);
+  }
+}
+
 static void put_links(Trace *trace) {
   const Picture *picture = trace->picture;
   for (int64_t i = 0; i < picture->link_count; i++) {
@@ -87,6 +107,7 @@ void draw_trace(Arena *arena, const Document *document, const Measure *measure, 
   text_printf(out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n");
   put_names(&trace);
   put_boxes(&trace);
+  put_reductions(&trace);
   put_links(&trace);
   text_printf(out, "\n]}\n");
 }

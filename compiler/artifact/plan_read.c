@@ -388,7 +388,12 @@ static bool read_prediction(PlanReader *reader) {
   if (!reader->why)
     reader->why = count_check(reader->arena, json_object_get(prediction, "ranks"), "$.prediction.ranks", pipeline->pp,
                               "one a pipeline rank");
-  return !reader->why;
+  if (reader->why) return false;
+  double *reductions = ARENA_ARRAY(reader->arena, double, pipeline->chunk_count);
+  for (int chunk = 0; chunk < pipeline->chunk_count; chunk++)
+    reductions[chunk] = json_number_at(json_array_get(json_object_get(prediction, "chunks"), (size_t)chunk), "reduce_ns");
+  reader->document->reductions = reductions;
+  return true;
 }
 
 const char *plan_read(Arena *arena, const char *text, size_t length, Document *document) {

@@ -11,8 +11,8 @@ int collectives_of(const Graph *graph, const Config *config, Id id, Collective o
   const Value *in = &graph->values.at[op->in[0]];
   if (in->rank == 0 || !axis_is_split(graph, config, in->axes[in->rank - 1])) return 0;
   /* the maximum of every row, then the sum of exponentials and the target's logit in one */
-  int64_t bytes = axes_local_elements(graph, config, in->rank - 1u, in->axes) *
-                  (config->compute == PRECISION_F64 ? 8 : 4);
+  int64_t bytes =
+      axes_local_elements(graph, config, in->rank - 1u, in->axes) * (config->compute == PRECISION_F64 ? 8 : 4);
   out[0] = (Collective){"all_reduce_max", graph->values.at[op->out[1]].name, bytes};
   out[1] = (Collective){"all_reduce", graph->values.at[op->out[2]].name, 2 * bytes};
   return 2;

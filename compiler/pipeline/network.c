@@ -1,5 +1,6 @@
 /* Groups of ranks differ only in how they lie on nodes: on how many, and how many ranks on the fullest. Few such shapes
- * occur, so each position keeps the list of its own, and a price is the highest of them. Prices are whole nanoseconds. */
+ * occur, so each position keeps the list of its own, and a price is the highest of them. Prices are whole nanoseconds.
+ */
 #include "pipeline/network.h"
 
 #include <math.h>

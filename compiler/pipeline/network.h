@@ -1,5 +1,6 @@
 /* How long ranks take to tell each other something: from the bandwidths and latencies of `cluster` and from which ranks
- * share a node. World ranks are (pp_rank * dp + dp_rank) * tp + tp_rank, `ranks_per_node` of them to a node in order. */
+ * share a node. World ranks are (pp_rank * dp + dp_rank) * tp + tp_rank, `ranks_per_node` of them to a node in order.
+ */
 #ifndef PDC_PIPELINE_NETWORK_H
 #define PDC_PIPELINE_NETWORK_H
 

@@ -247,27 +247,31 @@ Prediction *predict_step(Arena *arena, const Prices *prices, const Graph *graph,
 /* ---- for people ---- */
 
 static void say_time(FILE *out, const char *before, double ns, const char *behind) {
-  if (ns < 1e4) fprintf(out, "%s%.6g us%s", before, ns / 1e3, behind);
-  else if (ns < 1e10) fprintf(out, "%s%.6g ms%s", before, ns / 1e6, behind);
-  else fprintf(out, "%s%.6g s%s", before, ns / 1e9, behind);
+  if (ns < 1e4)
+    fprintf(out, "%s%.6g us%s", before, ns / 1e3, behind);
+  else if (ns < 1e10)
+    fprintf(out, "%s%.6g ms%s", before, ns / 1e6, behind);
+  else
+    fprintf(out, "%s%.6g s%s", before, ns / 1e9, behind);
 }
 
 void predict_say(const Prediction *prediction, const Config *config, FILE *out) {
   const struct {
     const char *what;
     double ns;
-  } parts[] = {{"computing", prediction->busy},           {"pipeline bubble", prediction->bubble},
-               {"tp all-reduces", prediction->tensor},    {"pp messages", prediction->pipeline},
-               {"tied gradients", prediction->tied},      {"dp reductions that do not hide", prediction->replicas}};
+  } parts[] = {{"computing", prediction->busy},        {"pipeline bubble", prediction->bubble},
+               {"tp all-reduces", prediction->tensor}, {"pp messages", prediction->pipeline},
+               {"tied gradients", prediction->tied},   {"dp reductions that do not hide", prediction->replicas}};
   say_time(out, "predicted step: ", prediction->step, "\n");
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     if (parts[i].ns > 0 || i == 0) {
       say_time(out, "  ", parts[i].ns, "");
       fprintf(out, " %s (%.3g %%)\n", parts[i].what, 100 * parts[i].ns / prediction->step);
     }
-  fprintf(out, "model FLOPs utilisation: %.3g %%: %.6g FLOPs of F, I and W a step / (%lld ranks x %.6g FLOP/s%s x step)\n",
-          100 * prediction->utilisation, prediction->flops,
-          (long long)(config->pp * config->dp * config->tp), price_flops(config), config->flops > 0 ? "" : ", assumed,");
+  fprintf(out,
+          "model FLOPs utilisation: %.3g %%: %.6g FLOPs of F, I and W a step / (%lld ranks x %.6g FLOP/s%s x step)\n",
+          100 * prediction->utilisation, prediction->flops, (long long)(config->pp * config->dp * config->tp),
+          price_flops(config), config->flops > 0 ? "" : ", assumed,");
   fprintf(out, "bytes that a rank of each stage sends in a step:\n%-6s%15s%15s%15s\n", "rank", "tp", "pp", "dp");
   for (int64_t rank = 0; rank < config->pp; rank++)
     fprintf(out, "%-6lld%15.0f%15.0f%15.0f\n", (long long)rank, prediction->ranks[rank].sent_tensor,

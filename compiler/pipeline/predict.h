@@ -17,7 +17,7 @@ typedef struct PredictedRank { /* bytes that one process of this position sends 
 } PredictedRank;
 
 typedef struct Prediction {
-  double flops, peak;      /* operations of a step of the whole program; per second of all ranks */
+  double flops, peak;       /* operations of a step of the whole program; per second of all ranks */
   double step, utilisation; /* ns; flops / (peak * step) */
   /* what `step` is made of, ns */
   double busy;     /* computations of the busiest rank */

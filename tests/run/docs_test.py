@@ -230,6 +230,8 @@ def test_documented_keys_are_accepted():
     real = listed_keys()
     samples = {"integer": "1", "real": "1", "on|off": "off", "string": "some.txt"}
     for key, (kind, default, meaning) in documented_keys().items():
+        if key == "schedule.layout":
+            continue  # must fit the model: schedule_test has it
         value = "1GiB" if key == "cluster.memory" else default if default != "none" or kind not in samples else samples[kind]
         choices = real[key][0].split("|")
         if kind == "choice" and value not in choices:

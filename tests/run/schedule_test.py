@@ -382,8 +382,9 @@ class Page(HTMLParser):
 
 def test_pictures_show_every_action():
     for kind, pp, m in (("zb-v", 8, 24), ("1f1b", 2, 2), ("dualpipe", 4, 8), ("interleaved", 4, 8)):
-        lists = [row.split(",") for row in schedule(kind, pp, m, "--format=csv").out.splitlines()]
-        actions = sorted(action for row in lists for action in row)
+        lists = [row.split(",") for row in schedule(kind, pp, m, "--format=comms-csv").out.splitlines()]
+        actions = sorted(action for row in lists for action in row if "SEND" not in action and "RECV" not in action)
+        check(("0REDUCE_GRAD" in actions) == (kind == "dualpipe"), "reductions where there are two copies")
         root = xml.fromstring(schedule(kind, pp, m, "--format=svg").out)
         space = "{http://www.w3.org/2000/svg}"
         titles = [title.text for title in root.iter(space + "title")]
@@ -415,6 +416,61 @@ def test_trace():
         if event["ph"] == "C":
             held.setdefault(event["tid"], []).append(event["args"]["micro-batches"])
     check([max(held[rank]) for rank in sorted(held)] == data["certificate"]["peak"] and all(row[-1] == 0 for row in held.values()), "the counters")
+
+
+def test_reductions_in_pictures():
+    """Beside the rank's list, from the last weight gradient of a chunk on, as long as the plan predicts."""
+    source = harness.read_program("gpt")
+    defines = {"layers": 4, "parallel__pp": 2, "parallel__dp": 2, "schedule__kind": "interleaved", "schedule__chunks": 2, "cluster__bandwidth": 2e10}
+    plan = harness.plan(source, defines)
+    names = ["%dREDUCE_GRAD" % chunk for chunk in range(4)]
+    trace = json.loads(harness.emit("trace", source, defines))["traceEvents"]
+    events = {event["name"]: event for event in trace if event["ph"] == "X"}
+    for chunk, name in enumerate(names):
+        rank, kind = chunk % 2, events[name]
+        last = max(event["ts"] + event["dur"] for event in events.values() if re.fullmatch(r"%dB\d+" % chunk, event["name"]))
+        harness.close(kind["dur"] * 1000, plan["prediction"]["chunks"][chunk]["reduce_ns"], 1e-9, "how long %s takes" % name)
+        check(kind["tid"] == 2 + rank and kind["dur"] > 0 and kind["ts"] >= last - 1e-9, "%s: %s, the last backward ends at %s" % (name, kind, last))
+    check(events["2REDUCE_GRAD"]["ts"] < max(event["ts"] for name, event in events.items() if name.startswith("0B")), "that of chunk 2 runs beside backwards")
+    root = xml.fromstring(harness.emit("svg", source, defines))
+    titles = [title.text.split(" ")[0] for title in root.iter("{http://www.w3.org/2000/svg}title")]
+    check(sorted(name for name in titles if "REDUCE" in name) == names, "the SVG has %s" % titles)
+    words = " ".join(text.text for text in root.iter("{http://www.w3.org/2000/svg}text"))
+    check("gradients reduced over replicas" in words and "after the last computation" in words, words)
+    page = Page()
+    page.feed(harness.emit("html", source, defines))
+    check(sorted(name for name in page.boxes if "REDUCE" in name) == names, page.boxes)
+    place = directory()
+    text = ran(0, "schedule", "--format=text", write(place, "p", json.dumps(plan, indent=2, ensure_ascii=False) + "\n")).out
+    check(all(re.search(name + " [0-9.]+ [nu]s to [0-9.]+ [nu]s,", text) for name in names), text)
+
+
+def test_pictures_of_large_schedules():
+    """Beyond 20000 boxes a picture shows shares of time and says so; it stays small, whatever m is."""
+    sizes = {}
+    for m in (64, 1024, 4096):
+        text = schedule("zb-h1", 32, m, "--format=svg").out
+        root = xml.fromstring(text)
+        words = " ".join(element.text for element in root.iter("{http://www.w3.org/2000/svg}text"))
+        titles = [title.text for title in root.iter("{http://www.w3.org/2000/svg}title")]
+        sizes[m] = len(text)
+        large = 32 * m * 3 > 20000
+        check(("%d boxes: share of time per 1/600 of the run" % (32 * m * 3) in words) == large, words)
+        check(len(titles) == (32 if large else 32 * m * 3) and float(root.get("width")) < 30000, "m %d: %d titles" % (m, len(titles)))
+    check(max(sizes[1024], sizes[4096]) < 1 << 20, "sizes %s" % sizes)
+    # what is drawn is what is computed: F fills a third of the area of a rank's row that is not idle
+    path = next(p for p in root.iter("{http://www.w3.org/2000/svg}path") if p.get("class") == "F0")
+    area, x, y, bottom = 0, None, None, None
+    for letter, value, other in re.findall(r"([MHV])([0-9.]+)(?: ([0-9.]+))?", path.get("d")):
+        if letter == "M":
+            x, bottom, y = float(value), float(other), float(other)
+        elif letter == "H":
+            area += (float(value) - x) * (bottom - y)
+            x = float(value)
+        else:
+            y = float(value)
+    certificate = json.loads(schedule("zb-h1", 32, 4096).out)["certificate"]
+    harness.close(area / (1200 * 18), 4096 / certificate["makespan"], 0.02, "the share of forwards of rank 0")
 
 
 def test_pictures_of_programs():
