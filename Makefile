@@ -68,17 +68,17 @@ $(BUILD)/gen/syntax/lexer.c: compiler/syntax/lexer.l $(BUILD)/gen/syntax/grammar
 	$(FLEX) --header-file=$(BUILD)/gen/syntax/lexer.h -o $@ $<
 $(BUILD)/gen/syntax/lexer.h: $(BUILD)/gen/syntax/lexer.c
 $(BUILD)/gen/syntax/%.o: $(BUILD)/gen/syntax/%.c
-	$(CC) $(CSTD) $(OPT) -g $(COMPILER_INC) -w -MMD -c -o $@ $<
+	$(CC) $(CSTD) $(OPT) -g $(COMPILER_INC) -w -MMD -MP -c -o $@ $<
 
 $(BUILD)/compiler/%.o: compiler/%.c | $(BUILD)/gen/syntax/grammar.h $(BUILD)/gen/syntax/lexer.h
 	@mkdir -p $(@D)
-	$(CC) $(CSTD) $(OPT) -g $(WARN) $(COMPILER_INC) -MMD -c -o $@ $<
+	$(CC) $(CSTD) $(OPT) -g $(WARN) $(COMPILER_INC) -MMD -MP -c -o $@ $<
 $(BUILD)/compiler/shared/%.o: runtime/%.c
 	@mkdir -p $(@D)
-	$(CC) $(CSTD) $(OPT) -g $(WARN) $(RUNTIME_INC) -MMD -c -o $@ $<
+	$(CC) $(CSTD) $(OPT) -g $(WARN) $(RUNTIME_INC) -MMD -MP -c -o $@ $<
 $(BUILD)/runtime/%.o: runtime/%.c
 	@mkdir -p $(@D)
-	$(MPICC) $(CSTD) -O3 $(NUMERIC) -g $(WARN) $(RUNTIME_INC) -MMD -c -o $@ $<
+	$(MPICC) $(CSTD) -O3 $(NUMERIC) -g $(WARN) $(RUNTIME_INC) -MMD -MP -c -o $@ $<
 
 -include $(COMPILER_OBJ:.o=.d) $(RUNTIME_OBJ:.o=.d) $(HOST_OBJ:.o=.d) $(SHARED_OBJ:.o=.d)
 
@@ -106,7 +106,7 @@ FUZZ_SRC := $(filter-out compiler/driver/main.c,$(COMPILER_SRC)) $(patsubst %,ru
 FUZZ_OBJ := $(FUZZ_SRC:%.c=$(FUZZ)/%.o) $(GENERATED:$(BUILD)/%.c=$(FUZZ)/%.o)
 $(FUZZ)/%.o: %.c | $(BUILD)/gen/syntax/grammar.h $(BUILD)/gen/syntax/lexer.h
 	@mkdir -p $(@D)
-	clang $(CSTD) -O1 -g $(WARN) $(SANITIZE) $(COMPILER_INC) -MMD -c -o $@ $<
+	clang $(CSTD) -O1 -g $(WARN) $(SANITIZE) $(COMPILER_INC) -MMD -MP -c -o $@ $<
 $(FUZZ)/gen/%.o: $(BUILD)/gen/%.c
 	@mkdir -p $(@D)
 	clang $(CSTD) -O1 -g -w $(SANITIZE) $(COMPILER_INC) -c -o $@ $<
