@@ -88,11 +88,13 @@ $(BUILD)/tests/unit/%: tests/unit/%.c $(filter-out $(BUILD)/compiler/driver/main
 	@mkdir -p $(@D)
 	$(MPICC) $(CSTD) -O1 -g $(WARN) $(COMPILER_INC) -Itests -o $@ $^ -lcriterion $(PDC_LIBS) $(LINK)
 
+include tests/fakegpu/rules.mk
+
 setup:
 	@scripts/setup.sh
 # make is asked again after setup, so that what setup installs is found
 test: setup
-	@$(MAKE) --no-print-directory -s all $(UNIT)
+	@$(MAKE) --no-print-directory -s all $(UNIT) fakegpu
 	@scripts/test.sh $(BUILD) $(SUITES)
 # what pdc says now becomes what tests/bad and docs/errors expect: read the difference before keeping it
 promote: all

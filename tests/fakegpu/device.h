@@ -102,11 +102,11 @@ template <class... A> struct fake_signature<void (*)(A...)> {
 
 template <auto Kernel> struct fake_registered {
   using signature = fake_signature<std::decay_t<decltype(Kernel)>>;
-  static void run(void *const *arguments) {
+  static void invoke(void *const *arguments) {
     signature::call(Kernel, arguments, std::make_index_sequence<signature::count>());
   }
   struct node : fake_kernel {
-    node() : fake_kernel{typeid(fake_tag<Kernel>).name(), run, signature::parameters, signature::count, nullptr} {
+    node() : fake_kernel{typeid(fake_tag<Kernel>).name(), invoke, signature::parameters, signature::count, nullptr} {
       fake_kernel_register(this);
     }
   };

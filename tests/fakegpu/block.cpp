@@ -1,0 +1,505 @@
+/* Threads of a block as fibers: the stack switch, block barriers, warp exchanges, and the check that both are reached
+ * by everyone they wait for. A fiber runs until it waits; then the next ready lane of its warp runs, then the next
+ * warp. */
+#include "block.h"
+
+#include "report.h"
+#include "sanitizer.h"
+
+#include <chrono>
+#include <link.h>
+#include <memory>
+#include <numeric>
+#include <sys/mman.h>
+#include <vector>
+
+__thread fake_thread *fake_here;
+extern "C" void *__tls_get_addr(size_t *module_and_offset); /* the dynamic loader's */
+
+/* fake_switch(save, to): pushes what a function must keep, stores the stack pointer in *save, continues where `to` left
+ * off */
+extern "C" void fake_switch(void **save, void *to);
+#if defined(__x86_64__)
+asm(R"(
+  .text
+  .globl fake_switch
+  .hidden fake_switch
+  .type fake_switch, @function
+fake_switch:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+  .size fake_switch, . - fake_switch
+)");
+enum { SAVED_WORDS = 8, RETURN_WORD = 6 }; /* six registers, the place to continue, a return address for it (0) */
+#elif defined(__aarch64__)
+asm(R"(
+  .text
+  .globl fake_switch
+  .hidden fake_switch
+  .type fake_switch, %function
+fake_switch:
+  stp x29, x30, [sp, #-160]!
+  stp x19, x20, [sp, #16]
+  stp x21, x22, [sp, #32]
+  stp x23, x24, [sp, #48]
+  stp x25, x26, [sp, #64]
+  stp x27, x28, [sp, #80]
+  stp d8, d9, [sp, #96]
+  stp d10, d11, [sp, #112]
+  stp d12, d13, [sp, #128]
+  stp d14, d15, [sp, #144]
+  mov x9, sp
+  str x9, [x0]
+  mov sp, x1
+  ldp x19, x20, [sp, #16]
+  ldp x21, x22, [sp, #32]
+  ldp x23, x24, [sp, #48]
+  ldp x25, x26, [sp, #64]
+  ldp x27, x28, [sp, #80]
+  ldp d8, d9, [sp, #96]
+  ldp d10, d11, [sp, #112]
+  ldp d12, d13, [sp, #128]
+  ldp d14, d15, [sp, #144]
+  ldp x29, x30, [sp], #160
+  ret
+  .size fake_switch, . - fake_switch
+)");
+enum { SAVED_WORDS = 20, RETURN_WORD = 1 };
+#else
+#error "the fake GPU's stack switch is written for x86-64 and aarch64"
+#endif
+
+namespace fake {
+namespace {
+
+enum { WARP = 32, MAX_THREADS = 1024 };
+
+/* lanes of one mask that meet at a warp operation */
+struct exchange {
+  unsigned mask, arrived, unread; /* free when both arrived and unread are 0; closed when arrived == mask */
+  const char *name;
+  fake_place place;
+  void *order;
+  uint64_t slots[WARP];
+};
+
+struct fiber;
+
+struct warp {
+  unsigned exists, ready, live;
+  fiber *lanes;
+  int meeting; /* exchanges in use */
+  exchange meetings[WARP + 1];
+};
+
+enum class wait { none, barrier, meeting, exited };
+
+struct fiber : fake_thread {
+  void *stack_pointer, *stack_top, *tsan;
+  struct warp *own;
+  wait state;
+  const exchange *meeting;
+  const char *name;
+  fake_place place;
+};
+
+/* What one CPU thread needs to run blocks; kept from kernel to kernel. */
+struct worker {
+  std::vector<fiber> fibers = std::vector<fiber>(MAX_THREADS);
+  std::vector<warp> warps = std::vector<warp>(MAX_THREADS / WARP);
+  void *stack_pointer = nullptr, *tsan = nullptr;
+  const struct launch *launch = nullptr;
+  bool backwards = false;
+
+  /* the block's barrier; `total` counts exited threads too, so that a barrier after an exit never completes */
+  int total = 0, waiting = 0, sum = 0, result = 0;
+  const char *barrier_name = nullptr;
+  fake_place barrier_place = {};
+  void *barrier_order = nullptr, *released_order = nullptr;
+
+  /* addresses that stand for one barrier each in ThreadSanitizer */
+  char orders[1 << 14];
+  size_t next_order = 0;
+  char block_start = 0, block_end = 0;
+
+  char *shared = nullptr;
+  size_t shared_bytes = 0;
+
+  worker();
+  void *order() {
+    return &orders[next_order++ % sizeof orders];
+  }
+};
+
+size_t stack_bytes() {
+  return under_asan() || under_tsan() ? 256 << 10 : 128 << 10;
+}
+
+worker::worker() {
+  size_t page = 4096, each = stack_bytes();
+  char *stacks = static_cast<char *>(
+      mmap(nullptr, each * MAX_THREADS, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  if (stacks == MAP_FAILED) fake_fault("setup", "no memory for the stacks of %d threads", MAX_THREADS);
+  for (size_t i = 0; i < MAX_THREADS; i++) {
+    mprotect(stacks + i * each, page, PROT_NONE); /* an overflowing stack ends here */
+    /* staggered tops: with equal alignment all frames would fall into the same sets of the L1 cache */
+    fibers[i].stack_top = stacks + (i + 1) * each - i % 16 * 272 / 16 * 16;
+    fibers[i].own = &warps[i / WARP];
+    fibers[i].tsan = nullptr;
+    fibers[i].lane = static_cast<unsigned>(i % WARP);
+    fibers[i].warp = static_cast<unsigned>(i / WARP);
+  }
+  for (size_t i = 0; i < warps.size(); i++) warps[i].lanes = &fibers[i * WARP];
+  /* dynamic shared memory ends at a page that may not be touched */
+  shared_bytes = 256 << 10;
+  shared = static_cast<char *>(mmap(nullptr, shared_bytes + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  if (shared == MAP_FAILED || mprotect(shared += page, shared_bytes, PROT_READ | PROT_WRITE))
+    fake_fault("setup", "no memory for shared memory");
+}
+
+thread_local std::unique_ptr<worker> own_worker;
+__thread worker *at_work; /* own_worker while it runs a block */
+
+fiber *self() {
+  return static_cast<fiber *>(fake_here);
+}
+
+int pick(unsigned ready, bool backwards) {
+  return backwards ? 31 - __builtin_clz(ready) : __builtin_ctz(ready);
+}
+
+void resume(void **save, fiber *next) {
+  next->own->ready &= ~(1u << next->lane);
+  fake_here = next;
+  tsan_switch(next->tsan);
+  fake_switch(save, next->stack_pointer);
+}
+
+/* the calling fiber waits: another one goes on, or the scheduler in run_block */
+void leave(fiber *me) {
+  worker *w = at_work;
+  struct warp *own = me->own;
+  if (own->ready) {
+    resume(&me->stack_pointer, &own->lanes[pick(own->ready, w->backwards)]);
+  } else {
+    fake_here = nullptr;
+    tsan_switch(w->tsan);
+    fake_switch(&me->stack_pointer, w->stack_pointer);
+  }
+}
+
+/* where a new fiber begins */
+void enter() {
+  worker *w = at_work;
+  tsan_acquire(&w->block_start);
+  w->launch->kernel->run(w->launch->arguments);
+  fiber *me = self();
+  tsan_release(&w->block_end);
+  me->state = wait::exited;
+  me->own->live &= ~(1u << me->lane);
+  leave(me);
+  __builtin_unreachable();
+}
+
+bool same(const fake_place &a, const fake_place &b) {
+  return a.line == b.line && (a.file == b.file || !strcmp(a.file, b.file));
+}
+
+std::string text_of(const fake_place &place) {
+  return std::string(place.file) + ":" + std::to_string(place.line);
+}
+
+std::string text_of(const uint3 &v) {
+  return "(" + std::to_string(v.x) + "," + std::to_string(v.y) + "," + std::to_string(v.z) + ")";
+}
+
+std::string state_of(const fiber &f) {
+  if (f.state == wait::exited) return "has exited";
+  return std::string("waits in ") + f.name + " at " + text_of(f.place);
+}
+
+/* nothing can run and threads are left: says which of them waits for what */
+[[noreturn]] void report_stall(worker &w) {
+  int warps = (w.total + WARP - 1) / WARP, exited = 0;
+  fiber *at_barrier = nullptr;
+  for (int i = 0; i < w.total; i++) {
+    fiber &f = w.fibers[static_cast<size_t>(i)];
+    if (f.state == wait::exited) exited++;
+    if (f.state == wait::barrier && !at_barrier) at_barrier = &f;
+  }
+  for (int i = 0; i < warps; i++)
+    for (int lane = 0; lane < WARP; lane++) {
+      fiber &f = w.warps[static_cast<size_t>(i)].lanes[lane];
+      if (!(f.own->exists >> lane & 1) || f.state != wait::meeting) continue;
+      unsigned missing = f.meeting->mask & ~f.meeting->arrived;
+      fiber &other = f.own->lanes[__builtin_ctz(missing)];
+      bool exists = f.own->exists >> other.lane & 1;
+      fake_here = &f;
+      fake_fault("warp-incomplete", "%s at %s with mask 0x%08x is not reached by lanes 0x%08x: lane %u %s", f.name,
+                 text_of(f.place).c_str(), f.meeting->mask, missing, other.lane,
+                 exists ? state_of(other).c_str() : "does not exist in this block");
+    }
+  fake_here = at_barrier;
+  fake_fault("barrier-exited", "%s at %s is not reached by %d of %d threads, which have exited", at_barrier->name,
+             text_of(at_barrier->place).c_str(), exited, w.total);
+}
+
+struct storage {
+  const void *code;
+  size_t module, bytes;
+};
+
+/* the thread-local storage of the library that `code` lies in */
+storage find_storage(const void *code) {
+  storage found = {code, 0, 0};
+  dl_iterate_phdr(
+      [](dl_phdr_info *info, size_t, void *data) {
+        auto *s = static_cast<storage *>(data);
+        bool inside = false;
+        size_t bytes = 0;
+        for (int i = 0; i < info->dlpi_phnum; i++) {
+          const auto &h = info->dlpi_phdr[i];
+          uintptr_t start = info->dlpi_addr + h.p_vaddr, at = reinterpret_cast<uintptr_t>(s->code);
+          if (h.p_type == PT_LOAD && at >= start && at < start + h.p_memsz) inside = true;
+          if (h.p_type == PT_TLS) bytes = h.p_memsz;
+        }
+        if (!inside) return 0;
+        s->module = info->dlpi_tls_modid;
+        s->bytes = bytes;
+        return 1;
+      },
+      &found);
+  return found;
+}
+
+/* static shared memory is the twin's thread-local storage: filled, so that what is read before it is written shows */
+void fill_static_shared(const void *code) {
+  thread_local storage known = {nullptr, 0, 0};
+  if (known.code != code) known = find_storage(code);
+  size_t index[2] = {known.module, 0};
+  if (known.bytes) memset(__tls_get_addr(index), 0xff, known.bytes);
+}
+
+void run_block(worker &w, const struct launch &launch, uint64_t index) {
+  const dim3 grid = launch.grid, size = launch.block;
+  uint3 block = {static_cast<unsigned>(index % grid.x), static_cast<unsigned>(index / grid.x % grid.y),
+                 static_cast<unsigned>(index / grid.x / grid.y)};
+  uint64_t choice = config().blocks == block_order::seeded ? mix(launch.seed, index) : 0;
+  bool seeded = config().blocks == block_order::seeded;
+  w.backwards = config().blocks == block_order::reverse || choice & 1;
+  w.launch = &launch;
+  w.total = static_cast<int>(size.x * size.y * size.z);
+  w.waiting = w.sum = 0;
+  w.barrier_order = w.order();
+  int warps = (w.total + WARP - 1) / WARP;
+
+  char *dynamic = w.shared + w.shared_bytes - (launch.dynamic_bytes + 15) / 16 * 16;
+  asan_unpoison(w.shared, w.shared_bytes);
+  memset(dynamic, 0xff, launch.dynamic_bytes);
+  asan_poison(w.shared, static_cast<size_t>(dynamic - w.shared));
+  asan_poison(dynamic + launch.dynamic_bytes,
+              static_cast<size_t>(w.shared + w.shared_bytes - dynamic) - launch.dynamic_bytes);
+  fill_static_shared(reinterpret_cast<const void *>(launch.kernel->run));
+
+  uint3 thread = {0, 0, 0};
+  for (int i = 0; i < w.total; i++) {
+    fiber &f = w.fibers[static_cast<size_t>(i)];
+    f.thread = thread;
+    f.block = block;
+    f.block_size = size;
+    f.grid_size = grid;
+    f.dynamic_shared = dynamic;
+    f.dynamic_bytes = launch.dynamic_bytes;
+    f.state = wait::none;
+    void **stack = static_cast<void **>(f.stack_top) - SAVED_WORDS;
+    memset(stack, 0, SAVED_WORDS * sizeof *stack);
+    stack[RETURN_WORD] = reinterpret_cast<void *>(enter);
+    f.stack_pointer = stack;
+    if (under_tsan() && !f.tsan) {
+      f.tsan = __tsan_create_fiber(0);
+      __tsan_set_fiber_name(f.tsan, ("device thread " + std::to_string(i)).c_str());
+    }
+    if (++thread.x == size.x) thread.x = 0, ++thread.y == size.y ? thread.y = 0, thread.z++ : 0;
+  }
+  for (int i = 0; i < warps; i++) {
+    struct warp &p = w.warps[static_cast<size_t>(i)];
+    int lanes = std::min<int>(WARP, w.total - i * WARP);
+    p.exists = p.ready = p.live = lanes == WARP ? ~0u : (1u << lanes) - 1;
+    p.meeting = 0;
+    for (exchange &e : p.meetings) e.arrived = e.unread = 0;
+  }
+
+  at_work = &w;
+  w.tsan = under_tsan() ? __tsan_get_current_fiber() : nullptr;
+  tsan_release(&w.block_start);
+  for (bool left = true; left;) {
+    left = false;
+    bool ran = false;
+    if (seeded) choice = mix(choice, 1);
+    int first = seeded ? static_cast<int>(choice % static_cast<unsigned>(warps)) : 0;
+    for (int i = 0; i < warps; i++) {
+      int at = (first + (w.backwards ? warps - i : i)) % warps;
+      struct warp &p = w.warps[static_cast<size_t>(at)];
+      if (p.ready) {
+        ran = true;
+        resume(&w.stack_pointer, &p.lanes[pick(p.ready, w.backwards)]);
+      }
+      left |= p.live != 0;
+    }
+    if (left && !ran) report_stall(w);
+  }
+  tsan_acquire(&w.block_end);
+  at_work = nullptr;
+}
+
+} // namespace
+
+void run_kernel(const launch &launch) {
+  uint64_t blocks = uint64_t{launch.grid.x} * launch.grid.y * launch.grid.z, step = 1, start = 0;
+  switch (config().blocks) {
+  case block_order::forward:
+    break;
+  case block_order::reverse:
+    step = start = blocks - 1;
+    break;
+  case block_order::seeded: /* start + i * step visits every block once when step and blocks have no common divisor */
+    start = mix(launch.seed, 1) % blocks;
+    for (step = mix(launch.seed, 2) % blocks + 1; std::gcd(step, blocks) != 1;) step++;
+    step %= blocks;
+    break;
+  }
+  auto one = [&](uint64_t i) {
+    if (!own_worker) own_worker = std::make_unique<worker>();
+    uint64_t at = static_cast<uint64_t>((static_cast<fake_uint128>(i) * step + start) % blocks);
+    run_block(*own_worker, launch, at);
+  };
+  int threads = under_tsan() ? 1 : config().threads; /* its race detector needs one thread that owns all fibers */
+  if (threads == 1 || blocks == 1) {
+    for (uint64_t i = 0; i < blocks; i++) one(i);
+  } else {
+#pragma omp parallel for schedule(dynamic) num_threads(threads)
+    for (uint64_t i = 0; i < blocks; i++) one(i);
+  }
+}
+
+std::string kernel_position() {
+  fiber *me = self();
+  if (!me) return "";
+  return std::string("kernel ") + at_work->launch->name + ", block " + text_of(me->block) + ", thread " +
+         text_of(me->thread);
+}
+
+} // namespace fake
+
+using namespace fake;
+
+int fake_block_barrier(int predicate, const char *name, fake_place place) {
+  worker *w = at_work;
+  fiber *me = self();
+  if (w->waiting == 0) {
+    w->barrier_name = name;
+    w->barrier_place = place;
+  } else if (!same(place, w->barrier_place)) {
+    fake_fault("barrier-divergent", "%s at %s, but %d threads of the block wait in %s at %s", name,
+               text_of(place).c_str(), w->waiting, w->barrier_name, text_of(w->barrier_place).c_str());
+  }
+  w->sum += predicate != 0;
+  tsan_release(w->barrier_order);
+  if (++w->waiting == w->total) {
+    w->result = w->sum;
+    w->sum = w->waiting = 0;
+    w->released_order = w->barrier_order;
+    w->barrier_order = w->order();
+    for (int i = 0; i * WARP < w->total; i++) {
+      struct warp &p = w->warps[static_cast<size_t>(i)];
+      p.ready = p.live;
+    }
+    me->own->ready &= ~(1u << me->lane);
+  } else {
+    me->state = wait::barrier;
+    me->name = name;
+    me->place = place;
+    leave(me);
+    me->state = wait::none;
+  }
+  tsan_acquire(w->released_order); /* the next barrier cannot complete before all have been here */
+  return w->result;
+}
+
+const uint64_t *fake_warp_exchange(unsigned mask, uint64_t value, int orders, const char *name, fake_place place) {
+  fiber *me = self();
+  struct warp *own = me->own;
+  unsigned bit = 1u << me->lane;
+  if (!(mask & bit))
+    fake_fault("warp-mask", "%s at %s: mask 0x%08x does not contain the calling lane %u", name, text_of(place).c_str(),
+               mask, me->lane);
+  exchange *e = nullptr, *free = nullptr;
+  int seen = 0;
+  for (exchange &other : own->meetings) {
+    if (!other.arrived && !other.unread) {
+      if (!free) free = &other;
+    } else if (other.mask == mask && other.arrived != mask) {
+      e = &other;
+      break;
+    } else {
+      seen++;
+    }
+    if (free && seen == own->meeting) break; /* no more in use */
+  }
+  if (!e) {
+    e = free;
+    own->meeting++;
+    e->mask = mask;
+    e->name = name;
+    e->place = place;
+    if (orders) e->order = at_work->order();
+  } else if (e->name != name && strcmp(e->name, name)) {
+    fake_fault("warp-mixed", "%s at %s, but other lanes of mask 0x%08x wait in %s at %s", name, text_of(place).c_str(),
+               mask, e->name, text_of(e->place).c_str());
+  }
+  e->slots[me->lane] = value;
+  if (orders) tsan_release(e->order);
+  if ((e->arrived |= bit) == mask) {
+    e->unread = mask;
+    own->ready |= mask & ~bit;
+  } else {
+    me->state = wait::meeting;
+    me->meeting = e;
+    me->name = name;
+    me->place = place;
+    leave(me);
+    me->state = wait::none;
+  }
+  if (orders) tsan_acquire(e->order);
+  if (!(e->unread &= ~bit)) {
+    e->arrived = 0;
+    own->meeting--;
+  }
+  return e->slots; /* valid until this lane waits again */
+}
+
+void fake_device_fault(const char *name, const char *what, fake_place place) {
+  fake_fault(name, "%s at %s", what, text_of(place).c_str());
+}
+
+void fake_fence(void) {
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+
+long long fake_clock(void) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}

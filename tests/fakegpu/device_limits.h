@@ -1,0 +1,19 @@
+/* What devices of the supported architectures have: the figures of NVIDIA's table of compute capabilities. */
+#ifndef PD_FAKE_DEVICE_LIMITS_H
+#define PD_FAKE_DEVICE_LIMITS_H
+
+namespace fake {
+
+struct device_limits {
+  int arch;
+  int multiprocessors;
+  int threads_sm;
+  int shared_sm, shared_optin; /* bytes per multiprocessor; per block with cudaFuncSetAttribute */
+  int l2;
+};
+
+/* of the device that PD_FAKE_ARCH names, or of the nearest older one */
+const device_limits &limits();
+
+} // namespace fake
+#endif

@@ -1,0 +1,225 @@
+/* The scheduler: which operation runs next. Seed 0 runs only what a wait demands, the latest first; other seeds draw
+ * one of several habits for each wait, and now and then let operations run early, as soon as they are queued. */
+#include "schedule.h"
+
+#include "memory.h"
+#include "report.h"
+#include "sanitizer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <unistd.h>
+
+namespace fake {
+
+std::recursive_mutex lock;
+
+static std::vector<operation_ref> ready; /* unmet == 0, not done */
+static size_t waiting;                   /* queued and not ready */
+static uint64_t waits_made, choices_made;
+static bool device_broken;
+
+double now() {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+bool broken() {
+  return device_broken;
+}
+
+size_t queued() {
+  return ready.size() + waiting;
+}
+
+void *new_fiber(const std::string &name) {
+  if (!under_tsan()) return nullptr;
+  void *fiber = __tsan_create_fiber(0);
+  __tsan_set_fiber_name(fiber, name.c_str());
+  return fiber;
+}
+
+static uint64_t choose(uint64_t below) {
+  return mix(config().seed, ++choices_made) % below;
+}
+
+/* one call of an operation's body, as its stream */
+static fake_state run(operation &o) {
+  void *host = under_tsan() ? __tsan_get_current_fiber() : nullptr;
+  if (under_tsan()) {
+    tsan_switch(o.fiber);
+    tsan_acquire(&o.issued_order);
+    for (const operation_ref &before : o.waits)
+      if (before) tsan_acquire(&before->finished_order);
+    for (const fake_range &r : o.what->ranges) {
+      void *start = const_cast<void *>(r.start);
+      r.write ? __tsan_write_range(start, r.bytes) : __tsan_read_range(start, r.bytes);
+    }
+  }
+  const char *outer = running;
+  std::string name =
+      std::string(o.what->call) + (o.what->detail.empty() ? "" : " ") + o.what->detail + " on " + o.stream;
+  running = name.c_str();
+  for (const fake_range &r : o.what->ranges)
+    if (find_memory(r.start)) check_range(r.start, r.bytes, o.what->device, "memory", o.what->call);
+  fake_state state = o.what->run(o.own);
+  running = outer;
+  if (under_tsan()) {
+    tsan_release(&o.finished_order);
+    tsan_switch(host);
+  }
+  return state;
+}
+
+/* tries one ready operation; true when it is done */
+static bool attempt(size_t index) {
+  operation_ref o = ready[index];
+  switch (run(*o)) {
+  case FAKE_AGAIN:
+    return false;
+  case FAKE_FAILED:
+    device_broken = true;
+    break;
+  case FAKE_DONE:
+    break;
+  }
+  o->done = true;
+  o->finished = now();
+  o->waits.clear();
+  std::vector<char>().swap(o->own);
+  ready.erase(std::find(ready.begin(), ready.end(), o));
+  for (operation_ref &f : o->followers)
+    if (--f->unmet == 0) {
+      waiting--;
+      ready.push_back(f);
+    }
+  o->followers.clear();
+  return true;
+}
+
+enum habit { LATEST, ANY_NEEDED, ANY, OTHERS_FIRST, OLDEST, HABITS };
+
+/* indices of ready operations in the order in which a habit tries them; `needed` 0: all are wanted */
+static std::vector<size_t> candidates(habit how, uint64_t needed) {
+  std::vector<size_t> order(ready.size());
+  for (size_t i = 0; i < order.size(); i++) order[i] = i;
+  auto number = [](size_t i) { return ready[i]->number; };
+  if (how == LATEST)
+    std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return number(a) > number(b); });
+  else if (how == OLDEST)
+    std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return number(a) < number(b); });
+  else
+    for (size_t i = order.size(); i > 1; i--) std::swap(order[i - 1], order[choose(i)]);
+  auto wanted = [&](size_t i) { return !needed || ready[i]->needed == needed; };
+  /* what is not wanted comes last: it runs only when what is wanted waits for another process */
+  if (how == OTHERS_FIRST)
+    std::stable_partition(order.begin(), order.end(), [&](size_t i) { return !wanted(i); });
+  else if (how != ANY)
+    std::stable_partition(order.begin(), order.end(), wanted);
+  return order;
+}
+
+static bool progress_as(habit how, uint64_t needed) {
+  open_memory open;
+  for (size_t index : candidates(how, needed))
+    if (attempt(index)) return true;
+  return false;
+}
+
+bool progress() {
+  return progress_as(config().seed ? static_cast<habit>(choose(HABITS)) : LATEST, 0);
+}
+
+static void mark(operation &target, uint64_t number) {
+  std::vector<operation *> open = {&target};
+  target.needed = number;
+  while (!open.empty()) {
+    operation *o = open.back();
+    open.pop_back();
+    for (const operation_ref &before : o->waits)
+      if (before && !before->done && before->needed != number) {
+        before->needed = number;
+        open.push_back(before.get());
+      }
+  }
+}
+
+/* nothing moves: other processes have not done their part */
+static void idle(double since, const char *target) {
+  if (now() - since > config().timeout * 1000) {
+    std::string list;
+    for (const operation_ref &o : ready)
+      list += "\n  " + std::string(o->what->call) + " " + o->what->detail + " on " + o->stream;
+    fake_fault("no-progress",
+               "nothing has moved for %.0f s while the program waits for %s; ready and waiting for other "
+               "processes:%s",
+               config().timeout, target, list.c_str());
+  }
+  usleep(50);
+}
+
+void wait_for(const operation_ref &target) {
+  if (!target) return;
+  if (!target->done) {
+    uint64_t number = ++waits_made;
+    habit how = config().seed ? static_cast<habit>(choose(HABITS)) : LATEST;
+    mark(*target, number);
+    std::string name = std::string(target->what->call) + " on " + target->stream;
+    open_memory open;
+    for (double since = now(); !target->done;)
+      if (progress_as(how, number))
+        since = now();
+      else
+        idle(since, name.c_str());
+  }
+  observe(target);
+}
+
+void wait_for_all() {
+  habit how = config().seed ? static_cast<habit>(choose(HABITS)) : LATEST;
+  open_memory open;
+  for (double since = now(); queued();)
+    if (progress_as(how, 0))
+      since = now();
+    else
+      idle(since, "all streams");
+}
+
+void observe(const operation_ref &seen) {
+  if (seen) tsan_acquire(&seen->finished_order);
+}
+
+operation_ref enqueue(work_ref what, std::vector<operation_ref> waits, const std::string &stream, void *fiber) {
+  static uint64_t count;
+  auto o = std::make_shared<operation>();
+  o->what = std::move(what);
+  o->stream = stream;
+  o->fiber = fiber;
+  o->number = ++count;
+  o->waits = std::move(waits);
+  for (const operation_ref &before : o->waits)
+    if (before && !before->done) {
+      before->followers.push_back(o);
+      o->unmet++;
+    }
+  tsan_release(&o->issued_order);
+  if (o->unmet)
+    waiting++;
+  else
+    ready.push_back(o);
+  /* a real device does not wait until it is asked: some seeds run everything at once, others a little now and then */
+  if (config().seed % 8 == 1) {
+    while (progress_as(OLDEST, 0)) {
+    }
+  } else if (config().seed && choose(8) == 0) {
+    for (uint64_t n = choose(4) + 1; n && progress(); n--) {
+    }
+  }
+  return o;
+}
+
+} // namespace fake
+
+int fake_progress(void) {
+  std::lock_guard<std::recursive_mutex> hold(fake::lock);
+  return fake::progress();
+}
