@@ -10,7 +10,7 @@ fakegpu: $(FAKE)/libcudart.so.13
 $(FAKE)/%.o: tests/fakegpu/%.cpp
 	@mkdir -p $(@D)
 	@[ -e $(CUDA)/include/cuda_runtime.h ] || { echo "the tests of the CUDA target need the CUDA toolkit; set CUDA=… (now $(CUDA))"; exit 1; }
-	$(FAKE_CXX) -MMD -c -o $@ $<
+	$(FAKE_CXX) -MMD -MP -c -o $@ $<
 $(FAKE)/libcudart.so.13: $(FAKE_OBJ) tests/fakegpu/libcudart.map
 	$(FAKE_CXX) -shared -Wl,-soname,$(@F) -Wl,--no-undefined -Wl,--version-script=tests/fakegpu/libcudart.map -o $@ $(FAKE_OBJ)
 -include $(FAKE_OBJ:.o=.d)
