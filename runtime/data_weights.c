@@ -54,7 +54,7 @@ static names names_new(const pd_program *program, bool trained_only) {
   for (int p = 0; p < program->param_count; p++) room += trips_of(program, &program->params[p]);
   list.at = calloc((size_t)room, sizeof *list.at);
   for (int p = 0; p < program->param_count && list.at != NULL; p++) {
-    if (trained_only && program->params[p].frozen) continue;
+    if (trained_only && (program->params[p].frozen || program->params[p].statistic)) continue;
     for (int64_t trip = 0; trip < trips_of(program, &program->params[p]); trip++) {
       list.at[list.count] = (named){.name = trip_name(&program->params[p], trip), .param = p, .trip = trip};
       if (list.at[list.count++].name == NULL) pd_fail(PD_EXIT_MEMORY, "not enough memory for the names of weights");

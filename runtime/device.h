@@ -127,8 +127,17 @@ typedef struct pd_change {
   int64_t elements;
   void *weights, *gradients, *moments[2];
   double decay;
+  int index;   /* of the tensor, as in pd_device_add_squares */
+  bool split;  /* this tensor-parallel rank has a part of it */
+  bool adapts; /* lamb: it moves in proportion to its own length */
 } pd_change;
-/* Does nothing when the pass has no update or the norm is not finite. */
+/* These do nothing when the pass has no update or the norm is not finite. */
 void pd_device_update(pd_device *device, const pd_change *change);
+/* Lamb alone, before its updates: renews the moments of a tensor and measures its length and that of its direction. After
+ * the last tensor, the lengths of parts are summed over tensor-parallel ranks. */
+void pd_device_measure(pd_device *device, const pd_change *change);
+void pd_device_close_measures(pd_device *device);
+/* A running mean (pd_param_info.statistic): w[i] = (1 - momentum) * w[i] + momentum * sums[i] / count */
+void pd_device_update_statistic(pd_device *device, int64_t n, void *w, const void *sums, double momentum, double count);
 
 #endif

@@ -145,7 +145,7 @@ void pd_engine_queue_squares(pd_engine *engine, int set) {
     const pd_param_info *info = &program->params[p];
     for (int64_t trip = 0; trip < trips_of(program, info); trip++, i++) {
       pd_part part = pd_engine_part(engine, p, trip);
-      if (part.gradients == NULL || !counts_here(engine, p)) continue;
+      if (part.gradients == NULL || info->statistic || !counts_here(engine, p)) continue;
       pd_device_add_squares(engine->device, set, i, info->split_axis != PD_NONE, part.elements, part.gradients);
     }
   }
@@ -159,20 +159,44 @@ double pd_engine_grad_norm(pd_engine *engine) {
 
 /* ---- update ---- */
 
+static void update_statistic(pd_engine *engine, const pd_param_info *info, const pd_part *part) {
+  const pd_program *program = engine->program;
+  const int64_t microbatches = engine->pipeline->step > 0 ? engine->pipeline->step : program->microbatches;
+  pd_device_update_statistic(engine->device, part->elements, part->weights, part->gradients, info->momentum,
+                             (double)microbatches * program->dp);
+}
+
+/* Lamb measures all tensors before it moves the first: the lengths of shared ones are summed over their ranks at once. */
 void pd_engine_queue_update(pd_engine *engine) {
   const pd_program *program = engine->program;
-  for (int p = 0; p < program->param_count; p++) {
-    const pd_param_info *info = &program->params[p];
-    for (int64_t trip = 0; trip < trips_of(program, info); trip++) {
-      pd_part part = pd_engine_part(engine, p, trip);
-      if (part.gradients == NULL || part.elements == 0) continue;
-      const pd_change change = {.elements = part.elements,
-                                .weights = part.weights,
-                                .gradients = part.gradients,
-                                .moments = {part.moments[0], part.moments[1]},
-                                .decay = info->decay ? program->decay : 0};
-      pd_device_update(engine->device, &change);
+  const bool lamb = program->optimizer == PD_LAMB;
+  for (int measuring = lamb ? 1 : 0; measuring >= 0; measuring--) {
+    int index = 0;
+    for (int p = 0; p < program->param_count; p++) {
+      const pd_param_info *info = &program->params[p];
+      for (int64_t trip = 0; trip < trips_of(program, info); trip++, index++) {
+        pd_part part = pd_engine_part(engine, p, trip);
+        if (part.gradients == NULL || part.elements == 0) continue;
+        if (info->statistic) {
+          if (!measuring) update_statistic(engine, info, &part);
+          continue;
+        }
+        const pd_change change = {.elements = part.elements,
+                                  .weights = part.weights,
+                                  .gradients = part.gradients,
+                                  .moments = {part.moments[0], part.moments[1]},
+                                  .decay = info->decay ? program->decay : 0,
+                                  .index = index,
+                                  .split = info->split_axis != PD_NONE,
+                                  .adapts = info->decay};
+        if (measuring) {
+          pd_device_measure(engine->device, &change);
+        } else {
+          pd_device_update(engine->device, &change);
+        }
+      }
     }
+    if (measuring) pd_device_close_measures(engine->device);
   }
 }
 

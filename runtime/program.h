@@ -41,7 +41,7 @@ typedef struct pd_frame {
   uint64_t step, seed;
   int64_t trip;
   int tp_rank;
-  bool training;                  /* false: dropout is the identity */
+  bool training;                  /* false: dropout is the identity, batch normalisation takes its running statistics */
 } pd_frame;
 
 typedef void pd_segment_function(const pd_frame *frame);
@@ -80,6 +80,10 @@ typedef struct pd_param_info {
   int split_axis;             /* axis divided over tp, or PD_NONE */
   int segment;                /* owner, or PD_NONE: tied (or unused) */
   bool per_trip, frozen, decay;
+  /* a running mean of statistics of the samples: what weight_grad adds to its gradient in a step is a sum over
+   * micro-batches and replicas, whose mean enters with the weight `momentum`. No optimizer, norm or check sees it. */
+  bool statistic;
+  double momentum;
   int64_t elements;           /* on one rank */
   int64_t offset;             /* elements, inside the unit's block; 0 for tied ones */
   pd_init init;
@@ -97,7 +101,7 @@ typedef struct pd_data_info {
   bool is_target;                   /* targets of a loss: PD_IGNORE is allowed */
 } pd_data_info;
 
-typedef enum pd_optimizer { PD_SGD, PD_ADAM, PD_ADAMW } pd_optimizer;
+typedef enum pd_optimizer { PD_SGD, PD_ADAM, PD_ADAMW, PD_LAMB } pd_optimizer;
 typedef enum pd_rate { PD_RATE_CONSTANT, PD_RATE_COSINE, PD_RATE_LINEAR, PD_RATE_WSD } pd_rate;
 
 typedef struct pd_text_pair { /* key=value of a section, as written */
@@ -148,5 +152,8 @@ void pd_tp_sum_f32(float *x, int64_t n);
 void pd_tp_sum_f64(double *x, int64_t n);
 void pd_tp_max_f32(float *x, int64_t n);
 void pd_tp_max_f64(double *x, int64_t n);
+/* y[outer, ranks, n] from every rank's x[outer, n]: the whole of an axis that the ranks share. */
+void pd_tp_gather_f32(int64_t outer, int64_t n, const float *x, float *y);
+void pd_tp_gather_f64(int64_t outer, int64_t n, const double *x, double *y);
 
 #endif

@@ -22,7 +22,7 @@ double pd_now(void) {
 
 /* ---- the table at the start ---- */
 
-static const char *const optimizers[] = {[PD_SGD] = "sgd", [PD_ADAM] = "adam", [PD_ADAMW] = "adamw"};
+static const char *const optimizers[] = {[PD_SGD] = "sgd", [PD_ADAM] = "adam", [PD_ADAMW] = "adamw", [PD_LAMB] = "lamb"};
 
 static void row(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void row(const char *name, const char *format, ...) {
@@ -52,6 +52,7 @@ static void show_parameters(const pd_program *program) {
   for (int p = 0; p < program->param_count; p++) {
     const pd_param_info *param = &program->params[p];
     int64_t n = 1, trips = param->per_trip && param->segment != PD_NONE ? program->segments[param->segment].trips : 1;
+    if (param->statistic) continue;
     for (int k = 0; k < param->rank; k++) n *= param->shape[k];
     add(&all, trips, trips * n);
     add(param->frozen ? &frozen : param->decay && program->decay != 0 ? &decayed : &plain, trips, trips * n);

@@ -44,7 +44,7 @@ static Id take_gradient(Gradients *g, Id value) {
 }
 
 static bool trainable(const Graph *graph, const Value *value) {
-  return value->kind == VALUE_PARAM && !graph->params.at[value->source].frozen;
+  return value->kind == VALUE_PARAM && !graph->params.at[value->source].frozen && !graph->params.at[value->source].statistic;
 }
 
 /* Marks the values of a segment that depend on a trainable parameter; returns whether any out changed. */
@@ -104,6 +104,15 @@ static bool *find_arrivals(Graph *graph, const bool *needs) {
   return arrives;
 }
 
+/* Adds a value to a parameter's accumulator by an operation of its own. */
+static void add_to(Builder *b, Id param, Id value) {
+  Value shape = b->graph->values.at[value];
+  Id op = graph_op(b->graph, OP_COPY, shape.span, &value, 1);
+  graph_output(b->graph, op, b->segment, shape.name, shape.rank, shape.axes);
+  builder_append(b, op);
+  b->graph->ops.at[op].accumulate = param;
+}
+
 /* Adds a gradient to a parameter's accumulator: the operation that made it adds directly where its kernel can and nobody
  * else reads its result. */
 static void accumulate(Builder *b, Id param, Id gradient, const uint32_t *reads) {
@@ -111,15 +120,13 @@ static void accumulate(Builder *b, Id param, Id gradient, const uint32_t *reads)
   Value shape = graph->values.at[gradient];
   if (shape.kind == VALUE_OP && reads[gradient] == 1) {
     Op *maker = &graph->ops.at[shape.source];
-    if (maker->kind == OP_CONTRACT || maker->kind == OP_SUM || maker->kind == OP_GATHER_GRAD) {
+    if (maker->kind == OP_CONTRACT || maker->kind == OP_SUM || maker->kind == OP_GATHER_GRAD ||
+        maker->kind == OP_CONV2D_FILTER_GRAD) {
       maker->accumulate = param;
       return;
     }
   }
-  Id op = graph_op(graph, OP_COPY, shape.span, &gradient, 1);
-  graph_output(graph, op, b->segment, shape.name, shape.rank, shape.axes);
-  builder_append(b, op);
-  graph->ops.at[op].accumulate = param;
+  add_to(b, param, gradient);
 }
 
 typedef struct ParamGradient {
@@ -146,6 +153,26 @@ static void accumulate_all(Builder *b, Gradients *g, uint32_t values) {
     if (segment->grads_out[k] != NO_ID) reads[segment->grads_out[k]]++;
   for (uint32_t i = 0; i < pairs.count; i++) reads[pairs.at[i].gradient]++;
   for (uint32_t i = 0; i < pairs.count; i++) accumulate(b, pairs.at[i].param, pairs.at[i].gradient, reads);
+}
+
+/* What batch normalisation measured in this micro-batch is collected as gradients are: for running statistics, whose mean
+ * over the step the runtime takes. The variance is that of the samples' distribution: divided by one fewer. */
+static void collect_statistics(Builder *b) {
+  Graph *graph = b->graph;
+  const IdVec *forward = &graph->segments.at[b->segment].forward;
+  for (uint32_t i = 0; i < forward->count; i++) {
+    Op op = graph->ops.at[forward->at[i]];
+    if (op.kind != OP_BATCHNORM) continue;
+    const Value *x = &graph->values.at[op.in[0]];
+    double count = (double)value_local_elements(graph, b->config, op.in[0]) / (double)axis_local(graph, b->config, x->axes[1]);
+    Value shape = graph->values.at[op.out[2]];
+    Id in[2] = {op.out[2], graph_const(graph, count / (count - 1))};
+    Id scaled = graph_op(graph, OP_MUL, op.span, in, 2);
+    Id variance = graph_output(graph, scaled, b->segment, shape.name, shape.rank, shape.axes);
+    builder_append(b, scaled);
+    add_to(b, graph->values.at[op.in[1]].source, op.out[1]);
+    add_to(b, graph->values.at[op.in[2]].source, variance);
+  }
 }
 
 /* Operations of `all` in order that some result of `wanted` values depends on. */
@@ -217,6 +244,7 @@ static void differentiate(Graph *graph, const Config *config, Diagnostics *diagn
     if (travels && needs[in->value]) segment->grads_out[k] = take_gradient(&g, in->value);
   }
   accumulate_all(&builder, &g, needs_count);
+  collect_statistics(&builder);
   divide(graph, &graph->segments.at[s], &all);
 }
 

@@ -162,6 +162,11 @@ static void attention_rule(Gradients *g, Builder *b, const Op *op, Id dz) {
     if (gradients_wanted(g, op->in[k])) gradients_give(g, op->in[k], result[k]);
 }
 
+static void conv_rule(Gradients *g, Builder *b, const Op *op, Id dz) {
+  simple_rule(g, b, op, OP_CONV2D_INPUT_GRAD, 0, (Id[]){op->in[1], dz}, 2);
+  simple_rule(g, b, op, OP_CONV2D_FILTER_GRAD, 1, (Id[]){op->in[0], dz}, 2);
+}
+
 static void concat_rule(Gradients *g, Builder *b, const Op *op, Id dz) {
   int64_t begin = 0;
   for (unsigned k = 0; k < op->in_count; k++) {
@@ -213,6 +218,11 @@ void gradient_rule(Gradients *g, Builder *b, Id id, const Id *d_out) {
   case OP_PERMUTE: simple_rule(g, b, op, op->kind, 0, &dz, 1); break;
   case OP_SLICE: simple_rule(g, b, op, OP_SLICE_GRAD, 0, &dz, 1); break;
   case OP_CONCAT: concat_rule(g, b, op, dz); break;
+  case OP_CONV2D: conv_rule(g, b, op, dz); break;
+  case OP_MAXPOOL: simple_rule(g, b, op, OP_MAXPOOL_GRAD, 0, (Id[]){x, dz}, 2); break;
+  case OP_AVGPOOL: simple_rule(g, b, op, OP_AVGPOOL_GRAD, 0, &dz, 1); break;
+  case OP_BATCHNORM: simple_rule(g, b, op, OP_BATCHNORM_GRAD, 0, (Id[]){y, op->out[2], dz}, 3); break;
+  case OP_ALL_GATHER: simple_rule(g, b, op, OP_OWN_PART, 0, &dz, 1); break;
   case OP_XENT: simple_rule(g, b, op, OP_XENT_GRAD, 0, (Id[]){x, op->in[1], op->out[1], op->out[2], dz}, 5); break;
   case OP_MSE:
     simple_rule(g, b, op, OP_MSE_GRAD, 0, (Id[]){x, op->in[1], dz}, 3);

@@ -5,12 +5,13 @@
 #include "ir/sizes.h"
 
 typedef struct Collective {
-  const char *op;     /* "all_reduce", "all_reduce_max" */
+  const char *op;     /* "all_reduce", "all_reduce_max", "all_gather" */
   const char *tensor; /* the user's name for it */
-  int64_t bytes;      /* of the buffer on one rank */
+  int64_t bytes;      /* of the buffer on one rank, afterwards */
+  bool gathers;       /* no sum: it moves half of the bytes */
 } Collective;
 
-/* The all-reduces that one run of operation `op` makes, in order: writes up to two, returns how many. */
+/* The collectives that one run of operation `op` makes, in order: writes up to two, returns how many. */
 int collectives_of(const Graph *graph, const Config *config, Id op, Collective out[2]);
 
 #endif

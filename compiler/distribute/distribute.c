@@ -122,6 +122,13 @@ static void check_row_operation(Builder *b, const Op *op) {
   if (x->rank && split(b, x->axes[x->rank - 1])) refuse_split(b, op, x->axes[x->rank - 1], op_name(op->kind));
 }
 
+/* A product over the channels or samples that an image convolution sums: partial where they are divided. */
+static uint8_t window_partial(const Builder *b, const Op *op) {
+  const Value *first = &b->graph->values.at[op->in[0]];
+  unsigned summed = op->kind == OP_CONV2D ? 1 : 0; /* image channels; filters of f; samples of x */
+  return split(b, first->axes[summed]) ? PARTIAL_TP : 0;
+}
+
 static void check_attention(Builder *b, const Op *op) {
   const Value *q = value_at(b, op->in[0]), *k = value_at(b, op->in[1]);
   for (unsigned i = 1; i < 4; i += 2) {
@@ -132,6 +139,19 @@ static void check_attention(Builder *b, const Op *op) {
     Id axis = split(b, q->axes[2]) ? q->axes[2] : k->axes[2];
     refuse_split(b, op, axis, "attend with only the query or only the key heads split:");
   }
+}
+
+/* The variance of one number is 0, and its normal form says nothing. */
+static void check_samples(Builder *b, const Op *op) {
+  const Value *x = value_at(b, op->in[0]);
+  int64_t count = 1;
+  for (unsigned i = 0; i < x->rank; i++)
+    if (i != 1) count *= axis_local(b->graph, b->config, x->axes[i]);
+  if (count > 1) return;
+  Diag *diag = diag_error(b->diagnostics, "E0323", op->span, "`batchnorm` has one number per channel in a micro-batch to normalise");
+  diag_label(diag, x->span, "%s", axes_text(b->graph, x->rank, x->axes, true));
+  diag_note(diag, "statistics are those of a micro-batch on one replica, and microbatch = %lld", (long long)b->config->microbatch);
+  diag_help(diag, "set `microbatch=2` or more in `schedule < >`");
 }
 
 static void check_position(Builder *b, const Op *op, Id axis, const char *doing) {
@@ -199,6 +219,10 @@ void builder_append(Builder *b, Id id) {
       }
       break;
     }
+    case OP_CONV2D:
+    case OP_CONV2D_INPUT_GRAD:
+    case OP_CONV2D_FILTER_GRAD: value_at(b, copy.out[0])->partial = window_partial(b, &copy); break;
+    case OP_BATCHNORM: check_samples(b, &copy); break;
     case OP_LAYERNORM:
     case OP_RMSNORM:
     case OP_SOFTMAX: check_row_operation(b, &copy); break;

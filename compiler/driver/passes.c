@@ -48,11 +48,6 @@ static Span key_span(const Module *module, const char *section, const char *key)
 /* What the language has and the host target has not. */
 static void check_target(Compilation *c) {
   const Config *config = &c->semantic.config;
-  if (config->optimizer == OPTIMIZER_LAMB) {
-    Span span = key_span(c->module, "optimizer", "kind");
-    Diag *diag = diag_error(c->diagnostics, "E0903", span, "this version does not train with `lamb`");
-    diag_help(diag, "use `optimizer < kind=adamw; … >`, `adam` or `sgd`");
-  }
   if (config->compute == PRECISION_BF16)
     diag_warning(c->diagnostics, "W0901", key_span(c->module, "precision", "compute"),
                  "`compute=bf16` runs in f32 on the host target; the plan counts f32 bytes");

@@ -86,6 +86,8 @@ static void describe_parameters(Arena *arena, const Graph *graph, const Config *
     info->per_trip = param->per_trip;
     info->frozen = param->frozen;
     info->decay = param->decay;
+    info->statistic = param->statistic;
+    info->momentum = param->momentum;
     info->elements = axes_local_elements(graph, config, param->rank, param->axes);
     info->offset = memory->param_offset[i];
     info->init = param->init.kind == INIT_NORMAL ? PD_INIT_NORMAL : param->init.kind == INIT_UNIFORM ? PD_INIT_UNIFORM : PD_INIT_NUMBER;
@@ -175,7 +177,9 @@ static void describe_logits(const Graph *graph, const Config *config, const Memo
 }
 
 static void describe_recipe(Arena *arena, const Config *config, pd_program *program) {
-  program->optimizer = config->optimizer == OPTIMIZER_SGD ? PD_SGD : config->optimizer == OPTIMIZER_ADAM ? PD_ADAM : PD_ADAMW;
+  static const pd_optimizer optimizers[] = {
+      [OPTIMIZER_SGD] = PD_SGD, [OPTIMIZER_ADAM] = PD_ADAM, [OPTIMIZER_ADAMW] = PD_ADAMW, [OPTIMIZER_LAMB] = PD_LAMB};
+  program->optimizer = optimizers[config->optimizer];
   program->beta1 = config->beta1;
   program->beta2 = config->beta2;
   program->eps = config->eps;

@@ -46,7 +46,7 @@ void write_fused(Writer *w, const Id *ops, uint32_t count) {
     for (unsigned k = 0; k < op->in_count; k++) {
       if (made_here(w, ops, i, op->in[k])) continue;
       Broadcast broadcast = operand_broadcast(graph, w->config, op, k, &cols);
-      by_rows |= broadcast == BROADCAST_ROW || broadcast == BROADCAST_COLUMN;
+      by_rows |= broadcast != BROADCAST_FULL && broadcast != BROADCAST_SCALAR;
       if (graph->values.at[op->in[k]].kind != VALUE_CONST) write_name(w, op->in[k]);
     }
   }
@@ -78,7 +78,10 @@ void write_fused(Writer *w, const Id *ops, uint32_t count) {
       if (broadcast == BROADCAST_SCALAR) operand[k] = write_scalar(w, op->in[k]);
       else
         operand[k] = arena_printf(arena, "%s[%s]", write_name(w, op->in[k]),
-                                  broadcast == BROADCAST_FULL ? index : broadcast == BROADCAST_ROW ? "c" : "r");
+                                  broadcast == BROADCAST_FULL     ? index
+                                  : broadcast == BROADCAST_ROW    ? "c"
+                                  : broadcast == BROADCAST_COLUMN ? "r"
+                                                                  : arena_printf(arena, "r %% %lld", (long long)write_elements(w, op->in[k])));
     }
     const char *value = fill_expression(w, op->kind, operand[0], operand[1]);
     Home home = w->memory->home[op->out[0]];

@@ -85,6 +85,47 @@ static void write_attention(Writer *w, const Op *op) {
                write_name(w, op->out[0]), write_name(w, op->out[1]), write_name(w, op->out[2]));
 }
 
+/* `const pd_image_window v = {…};` of an operation on images: `image` is the larger one, `places` the one of the window's places. */
+static const char *write_window(Writer *w, const Op *op, Id image, Id places) {
+  const Value *x = &w->graph->values.at[image], *y = &w->graph->values.at[places];
+  const char *name = write_fresh(w, "window");
+  write_line(w, "const pd_image_window %s = {.n = %lld, .channels = %lld, .h = %lld, .w = %lld, .filters = %lld, .kh = %lld, .kw = %lld,", name,
+             (long long)local(w, x->axes[0]), (long long)local(w, x->axes[1]), (long long)local(w, x->axes[2]),
+             (long long)local(w, x->axes[3]), (long long)local(w, y->axes[1]), (long long)op->integer[0], (long long)op->integer[1]);
+  write_line(w, "  .stride = %lld, .pad = %lld, .oh = %lld, .ow = %lld};", (long long)op->integer[2], (long long)op->integer[3],
+             (long long)local(w, y->axes[2]), (long long)local(w, y->axes[3]));
+  return name;
+}
+
+static void write_image(Writer *w, const Op *op) {
+  Id image = op->in[0], places = op->out[0]; /* forward */
+  const char *to = op->accumulate != NO_ID ? write_gradient(w, op->accumulate) : write_name(w, op->out[0]);
+  if (op->kind == OP_CONV2D_INPUT_GRAD || op->kind == OP_MAXPOOL_GRAD) image = op->out[0], places = op->in[1];
+  if (op->kind == OP_CONV2D_FILTER_GRAD) places = op->in[1];
+  if (op->kind == OP_AVGPOOL_GRAD) image = op->out[0], places = op->in[0];
+  const char *window = write_window(w, op, image, places);
+  if (op->kind == OP_CONV2D_FILTER_GRAD && op->accumulate == NO_ID)
+    write_line(w, "K->fill(%lld, 0, %s);", (long long)write_elements(w, op->out[0]), to);
+  if (op->in_count == 2)
+    write_line(w, "K->%s(&%s, %s, %s, %s);", op_name(op->kind), window, write_name(w, op->in[0]), write_name(w, op->in[1]), to);
+  else write_line(w, "K->%s(&%s, %s, %s);", op_name(op->kind), window, write_name(w, op->in[0]), to);
+}
+
+static void write_batchnorm(Writer *w, const Op *op) {
+  const Value *x = &w->graph->values.at[op->in[0]];
+  const char *sizes = arena_printf(w->input->arena, "%lld, %lld, %lld, %s", (long long)local(w, x->axes[0]), (long long)local(w, x->axes[1]),
+                                   (long long)run(w, x, 2, x->rank), write_number(w, op->real[0]));
+  const char *in[3];
+  for (unsigned k = 0; k < 3; k++) in[k] = write_name(w, op->in[k]);
+  if (op->kind == OP_BATCHNORM_GRAD) {
+    write_line(w, "K->batchnorm_grad(%s, %s, %s, %s, %s);", sizes, in[0], in[1], in[2], write_name(w, op->out[0]));
+    return;
+  }
+  const char *y = write_name(w, op->out[0]);
+  write_line(w, "if (f->training) K->batchnorm(%s, %s, %s, %s, %s);", sizes, in[0], y, write_name(w, op->out[1]), write_name(w, op->out[2]));
+  write_line(w, "else K->batchnorm_given(%s, %s, %s, %s, %s);", sizes, in[0], in[1], in[2], y);
+}
+
 static void write_rows(Writer *w, const Op *op) {
   const Value *x = &w->graph->values.at[op->in[0]];
   int64_t n = local(w, x->axes[x->rank - 1]), rows = run(w, x, 0, x->rank - 1u);
@@ -139,6 +180,15 @@ static void write_box(Writer *w, Id part_id, Id whole_id, int64_t axis, int64_t 
   const char *part_name = write_name(w, part_id), *whole_name = write_name(w, whole_id);
   if (begin) whole_name = arena_printf(w->input->arena, "%s + %lld", whole_name, (long long)(begin * whole_stride[axis]));
   write_line(w, "K->copy(&%s, %s, false, %s);", view, to_part ? whole_name : part_name, to_part ? part_name : whole_name);
+}
+
+static void write_own_part(Writer *w, const Op *op) {
+  const Value *part = &w->graph->values.at[op->out[0]], *whole = &w->graph->values.at[op->in[0]];
+  unsigned axis = (unsigned)op->integer[0];
+  int64_t outer = run(w, part, 0, axis), own = run(w, part, axis, part->rank), all = run(w, whole, axis, whole->rank);
+  const ViewAxis axes[2] = {{outer, own, all, 0, false}, {own, 1, 1, 0, false}};
+  const char *view = write_view(w, axes, 2);
+  write_line(w, "K->copy(&%s, %s + f->tp_rank * %lld, false, %s);", view, write_name(w, op->in[0]), (long long)own, write_name(w, op->out[0]));
 }
 
 static void write_permute(Writer *w, const Op *op) {
@@ -205,6 +255,23 @@ void write_operation(Writer *w, Id id) {
   case OP_DROPOUT: write_dropout(w, op); break;
   case OP_PERMUTE: write_permute(w, op); break;
   case OP_RESHAPE: break; /* the same memory */
+  case OP_CONV2D:
+  case OP_CONV2D_INPUT_GRAD:
+  case OP_CONV2D_FILTER_GRAD:
+  case OP_MAXPOOL:
+  case OP_MAXPOOL_GRAD:
+  case OP_AVGPOOL:
+  case OP_AVGPOOL_GRAD: write_image(w, op); break;
+  case OP_BATCHNORM:
+  case OP_BATCHNORM_GRAD: write_batchnorm(w, op); break;
+  case OP_ALL_GATHER: {
+    const Value *x = &w->graph->values.at[op->in[0]];
+    unsigned axis = (unsigned)op->integer[0];
+    write_line(w, "pd_tp_gather_%s(%lld, %lld, %s, %s);", w->suffix, (long long)run(w, x, 0, axis), (long long)run(w, x, axis, x->rank),
+               write_name(w, op->in[0]), write_name(w, op->out[0]));
+    break;
+  }
+  case OP_OWN_PART: write_own_part(w, op); break;
   case OP_SLICE: write_box(w, op->out[0], op->in[0], op->integer[0], op->integer[1], true); break;
   case OP_SLICE_GRAD:
     write_line(w, "K->fill(%lld, 0, %s);", (long long)n, write_name(w, op->out[0]));

@@ -65,6 +65,7 @@ static void write_parameters(Writer *w, const pd_program *p) {
     const pd_param_info *i = &p->params[k];
     write_line(w, "{.name = %s, .rank = %d, .shape = %s, .split_axis = %d, .segment = %d, .per_trip = %d, .frozen = %d, .decay = %d,",
                quoted(w, i->name), i->rank, longs(w, i->shape, i->rank), i->split_axis, i->segment, i->per_trip, i->frozen, i->decay);
+    if (i->statistic) write_line(w, " .statistic = true, .momentum = %.17g,", i->momentum);
     write_line(w, " .elements = %lld, .offset = %lld, .init = %s, .a = %.17g, .b = %.17g},", (long long)i->elements, (long long)i->offset,
                inits[i->init], i->a, i->b);
   }
@@ -102,7 +103,7 @@ static void write_rest(Writer *w, const pd_program *p) {
 
 void write_tables(Writer *w) {
   const pd_program *p = w->input->program;
-  static const char *const optimizers[] = {"PD_SGD", "PD_ADAM", "PD_ADAMW"};
+  static const char *const optimizers[] = {"PD_SGD", "PD_ADAM", "PD_ADAMW", "PD_LAMB"};
   static const char *const rates[] = {"PD_RATE_CONSTANT", "PD_RATE_COSINE", "PD_RATE_LINEAR", "PD_RATE_WSD"};
   write_segments(w, p);
   write_parameters(w, p);

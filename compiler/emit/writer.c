@@ -69,8 +69,7 @@ static bool is_word(const char *name) {
   return false;
 }
 
-/* A C identifier from a person's name, unique in this function. */
-static const char *fresh_name(Writer *w, const char *wish) {
+const char *write_fresh(Writer *w, const char *wish) {
   char base[64] = "";
   size_t length = 0;
   for (const char *s = wish ? wish : "t"; *s && length < 40; s++) {
@@ -95,7 +94,7 @@ const char *write_name(Writer *w, Id value) {
   if (w->names[root]) return w->names[root];
   const Value *v = &w->graph->values.at[root];
   if (v->kind == VALUE_CONST) { /* a kernel wants it in memory */
-    w->names[root] = fresh_name(w, "constant");
+    w->names[root] = write_fresh(w, "constant");
     write_line(w, "const real %s[1] = {%s};", w->names[root], write_number(w, v->number));
     return w->names[root];
   }
@@ -103,7 +102,7 @@ const char *write_name(Writer *w, Id value) {
                      : v->kind == VALUE_DATA ? w->graph->data.at[v->source].name
                                              : v->name;
   if (v->kind == VALUE_PARAM && strstr(wish, "{}.")) wish = strstr(wish, "{}.") + 3; /* the layer's own name is enough */
-  return w->names[root] = fresh_name(w, wish);
+  return w->names[root] = write_fresh(w, wish);
 }
 
 const char *write_view(Writer *w, const ViewAxis *axes, unsigned rank) {
@@ -117,7 +116,7 @@ const char *write_view(Writer *w, const ViewAxis *axes, unsigned rank) {
     text_printf(&a, "%s%lld", comma, (long long)axes[k].a);
     text_printf(&b, "%s%lld", comma, (long long)axes[k].b);
   }
-  const char *name = fresh_name(w, "view");
+  const char *name = write_fresh(w, "view");
   if (rank == 0) write_line(w, "const pd_view %s = {.rank = 0};", name);
   else
     write_line(w, "const pd_view %s = {.rank = %u, .size = {%s}, .out = {%s}, .a = {%s}, .b = {%s}};", name, rank, size.at,

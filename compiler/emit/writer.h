@@ -27,6 +27,8 @@ void write_blank(Writer *w);
 
 /* C text of a scalar value: a number, or `name[0]`. */
 const char *write_scalar(Writer *w, Id value);
+/* A C identifier from a person's name, unique in this function. */
+const char *write_fresh(Writer *w, const char *wish);
 /* C name of a value's memory (its root's). */
 const char *write_name(Writer *w, Id value);
 /* Where parameter `param`'s gradient of this unit lies. */

@@ -40,8 +40,9 @@ static void put_op(const Graph *graph, Text *out, Id segment, Id id) {
   const Op *op = &graph->ops.at[id];
   text_printf(out, "    op%u [label=\"%s", id, op_name(op->kind));
   if (op->kind == OP_ALL_REDUCE) text_printf(out, " over %s", mesh_name((Mesh)op->integer[0]));
+  if (op->kind == OP_ALL_GATHER) text_printf(out, " over tp");
   if (op->out_count && graph->values.at[op->out[0]].partial & PARTIAL_TP) text_printf(out, "\\npartial over tp");
-  text_printf(out, "\"%s];\n", op->kind == OP_ALL_REDUCE ? " style=filled fillcolor=lightsalmon" : "");
+  text_printf(out, "\"%s];\n", op->kind == OP_ALL_REDUCE || op->kind == OP_ALL_GATHER ? " style=filled fillcolor=lightsalmon" : "");
   for (unsigned k = 0; k < op->in_count; k++) {
     const Value *value = &graph->values.at[op->in[k]];
     if (value->kind == VALUE_CONST || value->kind == VALUE_GRAD) continue;

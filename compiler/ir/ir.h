@@ -76,7 +76,7 @@ typedef struct Op {
   /* element-wise: axis of the result at which operand k starts (leading runs 0, trailing runs rank difference) */
   uint8_t offset[2];
   int64_t integer[MAX_RANK]; /* see ops.def. SDPA: [0] causal, [1] group */
-  double real[2];            /* LAYERNORM, RMSNORM: eps; ROPE: theta; DROPOUT: p; SUM: factor; CONTRACT: unused */
+  double real[2];            /* LAYERNORM, RMSNORM, BATCHNORM: eps; ROPE: theta; DROPOUT: p; SUM: factor; CONTRACT: unused */
   const char *purpose;       /* DROPOUT: dotted name of the call, what its random numbers are for ("{}" = trip) */
   Id accumulate;             /* parameter into whose gradient out[0] is added (autodiff), else NO_ID */
 } Op;
@@ -95,6 +95,8 @@ typedef struct Param {
   Init init;
   bool frozen;
   bool decay;      /* weight decay applies: rank above 1 */
+  bool statistic;  /* a running mean of what its "gradient" collects in a step; no optimizer touches it */
+  double momentum; /* STATISTIC: the share of a step in the running mean */
   Id segment;      /* the one segment that uses it, or NO_ID: tied, used by several segments or by a loop from outside */
   bool per_trip;   /* declared inside the loop: one per trip */
   IdVec users;      /* segments that use it, in program order */

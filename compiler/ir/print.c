@@ -43,7 +43,19 @@ static void put_attributes(const Graph *graph, Text *out, const Op *op) {
     break;
   case OP_LAYERNORM:
   case OP_RMSNORM:
+  case OP_BATCHNORM:
+  case OP_BATCHNORM_GRAD:
     text_printf(out, " eps=%g", op->real[0]);
+    break;
+  case OP_CONV2D:
+  case OP_CONV2D_INPUT_GRAD:
+  case OP_CONV2D_FILTER_GRAD:
+  case OP_MAXPOOL:
+  case OP_MAXPOOL_GRAD:
+  case OP_AVGPOOL:
+  case OP_AVGPOOL_GRAD:
+    text_printf(out, " window=%lldx%lld stride=%lld pad=%lld", (long long)op->integer[0], (long long)op->integer[1],
+                (long long)op->integer[2], (long long)op->integer[3]);
     break;
   case OP_ROPE:
     text_printf(out, " theta=%g sign=%lld", op->real[0], (long long)op->integer[0]);
@@ -66,6 +78,8 @@ static void put_attributes(const Graph *graph, Text *out, const Op *op) {
     text_printf(out, " axis=%lld begin=%lld", (long long)op->integer[0], (long long)op->integer[1]);
     break;
   case OP_CONCAT:
+  case OP_ALL_GATHER:
+  case OP_OWN_PART:
     text_printf(out, " axis=%lld", (long long)op->integer[0]);
     break;
   case OP_ALL_REDUCE:
@@ -119,6 +133,7 @@ static void put_param(const Graph *graph, Text *out, const Param *param) {
     text_printf(out, " = uniform(%.17g, %.17g)", param->init.a, param->init.b);
     break;
   }
+  if (param->statistic) text_printf(out, " running mean momentum=%g", param->momentum);
   if (param->frozen) text_printf(out, " frozen");
   if (param->decay) text_printf(out, " decay");
   if (param->per_trip) text_printf(out, " per trip");

@@ -123,6 +123,20 @@ static void check_contract(Check *check, Id id) {
                 "operation %u contract: axes %u and %u share a label but do not match", id, i, k);
 }
 
+/* integer[] and the axes of the image before and after agree. */
+static void check_window(Check *check, Id id, const Value *in, const Value *out) {
+  const Op *op = &check->graph->ops.at[id];
+  const char *name = op_name(op->kind);
+  if (check->wrong) return;
+  REQUIRE(check, op->integer[2] >= 1 && op->integer[3] >= 0, "operation %u %s: stride or pad", id, name);
+  for (unsigned i = 0; i < 2; i++) {
+    int64_t size = check->graph->axes.at[in->axes[2 + i]].size + 2 * op->integer[3], k = op->integer[i];
+    REQUIRE(check,
+            k >= 1 && size >= k && check->graph->axes.at[out->axes[2 + i]].size == (size - k) / op->integer[2] + 1,
+            "operation %u %s: the window does not give the result's size", id, name);
+  }
+}
+
 static void check_op(Check *check, Id id) {
   const Graph *graph = check->graph;
   const Op *op = &graph->ops.at[id];
@@ -209,6 +223,41 @@ static void check_op(Check *check, Id id) {
             op->out_count == 2 && graph->values.at[op->out[1]].rank + 1 == in->rank &&
                 same_axes(graph, in->rank, in->axes, out->rank, out->axes),
             "operation %u %s: x -> y of the same axes, and rstd", id, name);
+    break;
+  case OP_CONV2D:
+    REQUIRE(check,
+            op->in_count == 2 && in->rank == 4 && graph->values.at[op->in[1]].rank == 4 && out->rank == 4 &&
+                axes_match(graph, in->axes[1], graph->values.at[op->in[1]].axes[1]) &&
+                axes_match(graph, out->axes[1], graph->values.at[op->in[1]].axes[0]),
+            "operation %u conv2d: an image, a filter of its channels, an image of the filter's", id);
+    check_window(check, id, in, out);
+    break;
+  case OP_MAXPOOL:
+  case OP_AVGPOOL:
+    REQUIRE(check, op->in_count == 1 && in->rank == 4 && out->rank == 4 && same_axes(graph, 2, in->axes, 2, out->axes),
+            "operation %u %s: an image of the same channels", id, name);
+    check_window(check, id, in, out);
+    break;
+  case OP_BATCHNORM:
+    REQUIRE(check,
+            op->in_count == 3 && op->out_count == 3 && in->rank >= 2 &&
+                same_axes(graph, in->rank, in->axes, out->rank, out->axes),
+            "operation %u batchnorm: x of samples and channels -> y of the same axes", id);
+    for (unsigned k = 1; k < 3; k++) {
+      const Value *given = &graph->values.at[op->in[k]], *measured = &graph->values.at[op->out[k]];
+      REQUIRE(check, given->kind == VALUE_PARAM && graph->params.at[given->source].statistic,
+              "operation %u batchnorm: operand %u is no running statistic", id, k);
+      REQUIRE(check,
+              same_axes(graph, 1, in->axes + 1, given->rank, given->axes) &&
+                  same_axes(graph, 1, in->axes + 1, measured->rank, measured->axes),
+              "operation %u batchnorm: a statistic has other axes than the channels", id);
+    }
+    break;
+  case OP_ALL_GATHER:
+    REQUIRE(check,
+            in->rank == out->rank && op->integer[0] >= 0 && op->integer[0] < in->rank &&
+                graph->axes.at[in->axes[op->integer[0]]].size == graph->axes.at[out->axes[op->integer[0]]].size,
+            "operation %u all_gather: the axis changes its size", id);
     break;
   case OP_XENT:
     REQUIRE(check, op->in_count == 2 && op->out_count == 3 && out->rank == 0, "operation %u xent: results", id);

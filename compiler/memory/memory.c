@@ -24,8 +24,9 @@ Broadcast operand_broadcast(const Graph *graph, const Config *config, const Op *
     *cols = size;
     return BROADCAST_ROW;
   }
-  *cols = total / size;
-  return BROADCAST_COLUMN;
+  unsigned after = op->offset[operand] + (unsigned)in->rank;
+  *cols = axes_local_elements(graph, config, out->rank - after, out->axes + after);
+  return op->offset[operand] ? BROADCAST_MIDDLE : BROADCAST_COLUMN;
 }
 
 typedef struct Planner {

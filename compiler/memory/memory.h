@@ -45,8 +45,9 @@ const IdVec *segment_list(const Segment *segment, FunctionKind kind);
 MemoryPlan *memory_plan(const Graph *graph, const Config *config);
 
 /* How an operand of an element-wise operation is read inside a loop over rows x cols of the result. */
-typedef enum Broadcast { BROADCAST_FULL, BROADCAST_ROW, BROADCAST_COLUMN, BROADCAST_SCALAR } Broadcast;
-/* ROW: index col (a trailing run, *cols set to its size); COLUMN: index row (a leading run, *cols set to the rest). */
+typedef enum Broadcast { BROADCAST_FULL, BROADCAST_ROW, BROADCAST_COLUMN, BROADCAST_MIDDLE, BROADCAST_SCALAR } Broadcast;
+/* ROW: index col (a trailing run, *cols set to its size); COLUMN: index row (a leading run, *cols set to the rest);
+ * MIDDLE: index row modulo the operand's size (axes in between, *cols set to what comes after them). */
 Broadcast operand_broadcast(const Graph *graph, const Config *config, const Op *op, unsigned operand, int64_t *cols);
 
 #endif

@@ -28,6 +28,12 @@ static int64_t contraction(const Graph *graph, const Op *op) {
   return n;
 }
 
+/* Every place of the result is a product with one filter: [out, in, height, width]. */
+static int64_t window_flops(const Graph *graph, Id result, Id filter) {
+  const Value *f = &graph->values.at[filter];
+  return 2 * elements_per_sample(graph, result) * (elements_per_sample(graph, filter) / graph->axes.at[f->axes[0]].size);
+}
+
 static int64_t operation_flops(const Graph *graph, const Op *op) {
   switch (op->kind) {
   case OP_CONTRACT: return op->in_count == 2 ? 2 * contraction(graph, op) : elements_per_sample(graph, op->out[0]);
@@ -39,7 +45,13 @@ static int64_t operation_flops(const Graph *graph, const Op *op) {
     int64_t products = op->kind == OP_SDPA ? 4 : 10; /* two products forward; five backward, with the scores again */
     return products * scores / (op->integer[0] ? 2 : 1);
   }
+  case OP_CONV2D: return window_flops(graph, op->out[0], op->in[1]);
+  case OP_CONV2D_INPUT_GRAD: return window_flops(graph, op->in[1], op->in[0]);
+  case OP_CONV2D_FILTER_GRAD: return window_flops(graph, op->in[1], op->out[0]);
+  case OP_MAXPOOL: return elements_per_sample(graph, op->out[0]) * op->integer[0] * op->integer[1];
   case OP_RESHAPE:
+  case OP_ALL_GATHER:
+  case OP_OWN_PART:
   case OP_ALL_REDUCE: return 0;
   default: {
     int64_t n = 0;

@@ -19,6 +19,12 @@ static double elements(const Graph *graph, const Config *config, unsigned rank, 
   return n;
 }
 
+/* A product with one filter [out, in, height, width] at every place of the result. */
+static double filter_work(const Graph *graph, const Config *config, Id result, Id filter) {
+  const Value *y = &graph->values.at[result], *f = &graph->values.at[filter];
+  return elements(graph, config, y->rank, y->axes) * elements(graph, config, f->rank - 1u, f->axes + 1);
+}
+
 /* At least what an operation costs, and the bytes of its results: a product of all different axes, or the largest
  * tensor. */
 static double work(const Graph *graph, const Config *config, const Op *op) {
@@ -37,6 +43,9 @@ static double work(const Graph *graph, const Config *config, const Op *op) {
   }
   if (op->kind == OP_SDPA || op->kind == OP_SDPA_GRAD)
     most *= size_of(graph, config, graph->values.at[op->in[1]].axes[1]);
+  if (op->kind == OP_CONV2D) most = filter_work(graph, config, op->out[0], op->in[1]);
+  if (op->kind == OP_CONV2D_INPUT_GRAD) most = filter_work(graph, config, op->in[1], op->in[0]);
+  if (op->kind == OP_CONV2D_FILTER_GRAD) most = filter_work(graph, config, op->in[1], op->out[0]);
   return 10 * op->out_count * (product > most ? product : most);
 }
 

@@ -71,21 +71,25 @@ static double half_ring(const Config *config, bool between_nodes, int64_t n, dou
   return n > 1 ? (double)(n - 1) * link_ns(config, between_nodes, bytes / (double)n) : 0;
 }
 
-static double slowest(const Network *network, const Shapes *shapes, double bytes) {
+static double slowest(const Network *network, const Shapes *shapes, double bytes, double halves) {
   double most = 0;
   for (uint32_t i = 0; i < shapes->count; i++) {
     Shape shape = shapes->at[i];
-    double time = 2 * (half_ring(network->config, false, shape.fullest, bytes) +
-                       half_ring(network->config, true, shape.nodes, bytes / (double)shape.fullest));
+    double time = halves * (half_ring(network->config, false, shape.fullest, bytes) +
+                            half_ring(network->config, true, shape.nodes, bytes / (double)shape.fullest));
     if (time > most) most = time;
   }
   return round(most);
 }
 
 double network_tensor_all_reduce(const Network *network, int pp_rank, double bytes) {
-  return slowest(network, &network->tensor[pp_rank], bytes);
+  return slowest(network, &network->tensor[pp_rank], bytes, 2);
+}
+
+double network_tensor_all_gather(const Network *network, int pp_rank, double bytes) {
+  return slowest(network, &network->tensor[pp_rank], bytes, 1);
 }
 
 double network_replica_all_reduce(const Network *network, int pp_rank, double bytes) {
-  return slowest(network, &network->replicas[pp_rank], bytes);
+  return slowest(network, &network->replicas[pp_rank], bytes, 2);
 }

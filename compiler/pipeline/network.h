@@ -21,6 +21,8 @@ bool network_pipeline_leaves_node(const Config *config);
  * Ring inside a node and ring between nodes: with n ranks 2 (n - 1) (latency + bytes / n / bandwidth). Over several
  * nodes with k ranks on each: scattered over k inside, an all-reduce of the k-th part between, gathered inside. */
 double network_tensor_all_reduce(const Network *network, int pp_rank, double bytes);
+/* Of an all-gather that ends with `bytes` on every rank: half of it. */
+double network_tensor_all_gather(const Network *network, int pp_rank, double bytes);
 double network_replica_all_reduce(const Network *network, int pp_rank, double bytes);
 
 #endif

@@ -38,8 +38,10 @@ static double tensor_time(Predictor *p, const IdVec *list, int rank, double time
     Collective made[2];
     int count = collectives_of(p->graph, p->prices->config, list->at[i], made);
     for (int k = 0; k < count; k++) {
-      time += network_tensor_all_reduce(p->network, rank, (double)made[k].bytes);
-      *sent += times * ring_bytes((double)made[k].bytes, p->program->tp);
+      double bytes = (double)made[k].bytes, sum = ring_bytes(bytes, p->program->tp);
+      time += made[k].gathers ? network_tensor_all_gather(p->network, rank, bytes)
+                              : network_tensor_all_reduce(p->network, rank, bytes);
+      *sent += times * (made[k].gathers ? sum / 2 : sum);
     }
   }
   return time;

@@ -114,6 +114,9 @@ void mismatch_help(const Sem *sem, Diag *diag, Id a, Id b) {
   else if (named->mesh != MESH_NONE && named->name)
     diag_note(diag, "`%s` is split over %s: every tensor that has it must name it", named->name,
               mesh_name(named->mesh));
+  else if (x->mesh != y->mesh && mesh_degree(sem, x->mesh) * mesh_degree(sem, y->mesh) > 1)
+    diag_note(diag, "one of the two is split over %s, by a rule for a size of a block; a size of a block takes its rule along",
+              mesh_name(x->mesh != MESH_NONE ? x->mesh : y->mesh));
 }
 
 bool check_tensor(Sem *sem, Span span, const char *what, unsigned rank, const Id *axes) {

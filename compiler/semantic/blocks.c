@@ -87,6 +87,7 @@ static bool type_mismatch(const Against *a, const char *code, unsigned position,
   Id both[2] = {v->axes[position], expected};
   axis_notes(sem, diag, 2, both);
   mismatch_help(sem, diag, both[0], both[1]);
+  window_help(sem, diag, a->value, position, sem->graph->axes.at[expected].size);
   return false;
 }
 
@@ -103,6 +104,7 @@ static bool match_dim(const Against *a, const char *code, unsigned position, con
   }
   if (!size && mentions_unbound(a->frame, item, dim)) return true; /* reported with the unbound size */
   Id expected = axis_of_expr(sem, a->frame->unit, a->frame, dim);
+  if (axis_is_error(sem, expected)) return false;
   return same_axis(sem, expected, axis) || type_mismatch(a, code, position, expected);
 }
 
@@ -127,6 +129,38 @@ bool match_type(Sem *sem, Frame *frame, const TypeExpr *type, Id value, Span spa
   for (unsigned i = 0; i < type->dim_count; i++)
     if (!match_dim(&a, code, run + i, type->dims[i], plain_names)) return false;
   return true;
+}
+
+/* ---- arguments that a block's own rule wants whole ---- */
+
+/* `conv.co=tp` splits the channels that a convolution makes. Those that enter it, which the one before made, would be
+ * split too, and its filter [co, ci, …] twice: a size without a rule is whole where another size of the block has one
+ * for the same mesh axis. A dim that `shard` splits by name stays as it is. */
+static bool enters_whole(Sem *sem, const Symbol *block, const Name *size, Id axis) {
+  const Axis *a = &sem->graph->axes.at[axis];
+  if (!size || a->name || a->mesh == MESH_NONE || shard_of_size(sem, block, size->text) != MESH_NONE)
+    return false;
+  for (uint32_t i = 0; i < block->item->size_count; i++)
+    if (shard_of_size(sem, block, block->item->sizes[i].text) == a->mesh) return true;
+  return false;
+}
+
+/* The argument with such axes whole: every rank gets the others' parts. */
+static Val whole_argument(Sem *sem, const Symbol *block, const TypeExpr *type, Val argument, Span span) {
+  for (unsigned i = 0; i < type->dim_count && argument.kind == VAL_TENSOR; i++) {
+    const Value *v = value_at(sem, argument.value);
+    if (v->rank < type->dim_count) return argument; /* told with the shape */
+    unsigned position = (unsigned)v->rank - type->dim_count + i, rank = v->rank;
+    Id axis = v->axes[position], axes[MAX_RANK];
+    if (!enters_whole(sem, block, size_of_expr(block->item, type->dims[i]), axis)) continue;
+    memcpy(axes, v->axes, sizeof axes);
+    Mesh mesh = sem->graph->axes.at[axis].mesh;
+    axes[position] = anonymous_axis(sem, sem->graph->axes.at[axis].size, sem->graph->axes.at[axis].derivation,
+                                    sem->graph->axes.at[axis].span);
+    argument = emit(sem, mesh_degree(sem, mesh) > 1 ? OP_ALL_GATHER : OP_RESHAPE, span, &argument.value, 1, rank, axes);
+    if (argument.kind == VAL_TENSOR) op_of(sem, argument)->integer[0] = position;
+  }
+  return argument;
 }
 
 /* ---- arguments ---- */
@@ -237,6 +271,11 @@ static bool bind_inputs(Arguments *a) {
   Sem *sem = a->sem;
   const Item *item = a->block->item;
   bool usable = true;
+  for (uint32_t i = 0; i < item->input_count; i++) {
+    if (!item->inputs[i].type) continue;
+    a->values[i] = whole_argument(sem, a->block, item->inputs[i].type, a->values[i], a->given[i]->span);
+    if (a->values[i].kind == VAL_ERROR) return false;
+  }
   for (int pass = 0; pass < 2 && usable; pass++) /* plain sizes first: `[2 * n]` may stand before `[n]` */
     for (uint32_t i = 0; i < item->input_count; i++) {
       if (!item->inputs[i].type) continue;

@@ -369,6 +369,18 @@ Const const_eval(Sem *sem, Unit *unit, Frame *frame, const Expr *expr) {
   return result;
 }
 
+/* `h / 2` with an odd h: the sizes around it that divide. */
+static void division_help(Sem *sem, Unit *unit, Frame *frame, const Expr *expr, Diag *diag) {
+  if (expr->kind != EXPR_BINARY || expr->op != '/' || expr->args[0]->kind == EXPR_INT) return;
+  Const a = const_eval(sem, unit, frame, expr->args[0]), b = const_eval(sem, unit, frame, expr->args[1]);
+  if (a.kind != CONST_INT || b.kind != CONST_INT || b.integer < 1 || a.integer < b.integer ||
+      a.integer > INT64_MAX - b.integer)
+    return;
+  int64_t below = a.integer / b.integer * b.integer;
+  diag_help(diag, "nearest values of `%s` that divide: %" PRId64 " or %" PRId64, source_text(sem, expr->args[0]->span, 40),
+            below, below + b.integer);
+}
+
 bool eval_integer(Sem *sem, Unit *unit, Frame *frame, const Expr *expr, const char *what, int64_t *result) {
   Const value = const_eval(sem, unit, frame, expr);
   *result = value.integer;
@@ -378,6 +390,7 @@ bool eval_integer(Sem *sem, Unit *unit, Frame *frame, const Expr *expr, const ch
   if (expr->kind != EXPR_REAL && value.kind == CONST_REAL)
     diag_note(diag, "%s = %s = %s", expr_text(sem, unit, frame, expr, false), expr_text(sem, unit, frame, expr, true),
               const_value_text(sem, value));
+  if (value.kind == CONST_REAL) division_help(sem, unit, frame, expr, diag);
   return false;
 }
 

@@ -303,6 +303,11 @@ Val call_block(Sem *sem, Frame *caller, Symbol *block, const Expr *expr, uint32_
                const Name *arg_names);
 const char *naming_child(Sem *sem, Naming *naming, const char *name);
 
+/* ---- convolutions.c ---- */
+/* The filter or padding with which the height or width (axis `position`) of `value` would be `wanted`, as help, if it
+ * comes from a window over an image. */
+void window_help(Sem *sem, Diag *diag, Id value, unsigned position, int64_t wanted);
+
 /* ---- expressions.c ---- */
 /* Recursion through expressions, statements and calls is bounded: false, after a report, when it is too deep. A true
  * one is paid back with sem->depth--. */

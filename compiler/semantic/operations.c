@@ -36,10 +36,10 @@ static const Row rows[] = {
     {"xent", "logits targets ignore=", rule_xent, OP_XENT},
     {"accuracy", "logits targets", rule_accuracy, OP_ACCURACY},
     {"mse", "a b", rule_mse, OP_MSE},
-    {"conv2d", "x f stride= pad=", rule_conv2d, OP_COUNT},
-    {"maxpool", "x k= stride=", rule_pool, OP_COUNT},
-    {"avgpool", "x k= stride=", rule_pool, OP_COUNT},
-    {"batchnorm", "x eps=", rule_pool, OP_COUNT},
+    {"conv2d", "x f stride= pad= bias=", rule_conv2d, OP_CONV2D},
+    {"maxpool", "x k stride= pad=", rule_pool, OP_MAXPOOL},
+    {"avgpool", "x k= stride=", rule_pool, OP_AVGPOOL},
+    {"batchnorm", "x eps= momentum= scale= bias=", rule_batchnorm, OP_BATCHNORM},
 };
 
 static const Row *row_of(const char *name) {

@@ -67,5 +67,6 @@ Val rule_accuracy(Call *call);
 Val rule_mse(Call *call);
 Val rule_conv2d(Call *call);
 Val rule_pool(Call *call);
+Val rule_batchnorm(Call *call);
 
 #endif

@@ -77,6 +77,7 @@ pd_device *pd_device_open(const pd_program *program, const pd_pipeline *pipeline
   device->whole = allocate(squares, sizeof(double));
   device->split = allocate(squares, sizeof(double));
   device->norms = allocate((size_t)device->sets, sizeof(double));
+  pd_host_open_update(device);
   return device;
 }
 
@@ -89,6 +90,7 @@ void pd_device_close(pd_device *device) {
   free(device->whole);
   free(device->split);
   free(device->norms);
+  pd_host_close_update(device);
   if (device->bytes > 0) munmap(device->memory, (size_t)device->bytes);
   free(device);
 }
@@ -246,51 +248,4 @@ void pd_device_set_update(pd_device *device, int64_t update, double rate, double
   device->pass.rate = rate;
   device->finite = true;
   device->factor = factor;
-}
-
-/* ---- update ---- */
-
-/* Adam with decay as part of the gradient, as PyTorch's: element-wise, so a block at a time gives the same numbers. */
-#define ADAM_BLOCK 1024
-#define DEFINE_UPDATE(R, set)                                                                                          \
-  static void adam_##set(const pd_device *device, const pd_change *change, double c1, double c2) {                     \
-    const pd_program *program = device->program;                                                                       \
-    R *w = change->weights, *m = change->moments[0], *v = change->moments[1];                                          \
-    const R *gradient = change->gradients;                                                                             \
-    R block[ADAM_BLOCK];                                                                                               \
-    for (int64_t first = 0; first < change->elements; first += ADAM_BLOCK) {                                           \
-      int64_t n = change->elements - first < ADAM_BLOCK ? change->elements - first : ADAM_BLOCK;                       \
-      for (int64_t i = 0; i < n; i++) {                                                                                \
-        block[i] = (R)(device->factor * gradient[first + i] + change->decay * w[first + i]);                           \
-      }                                                                                                                \
-      device->set->adamw(n, w + first, block, m + first, v + first, 1, device->pass.rate, program->beta1,              \
-                         program->beta2, program->eps, 0, c1, c2);                                                     \
-    }                                                                                                                  \
-  }                                                                                                                    \
-  static void update_##set(const pd_device *device, const pd_change *change) {                                         \
-    const pd_program *program = device->program;                                                                       \
-    const double rate = device->pass.rate, factor = device->factor;                                                    \
-    const double c1 = 1 - pow(program->beta1, (double)device->pass.update);                                            \
-    const double c2 = 1 - pow(program->beta2, (double)device->pass.update);                                            \
-    if (program->optimizer == PD_SGD) {                                                                                \
-      device->set->sgd(change->elements, change->weights, change->gradients, change->moments[0], factor, rate,         \
-                       program->momentum, change->decay);                                                              \
-    } else if (program->optimizer == PD_ADAM && change->decay != 0) {                                                  \
-      adam_##set(device, change, c1, c2);                                                                              \
-    } else {                                                                                                           \
-      device->set->adamw(change->elements, change->weights, change->gradients, change->moments[0],                     \
-                         change->moments[1], factor, rate, program->beta1, program->beta2, program->eps,               \
-                         change->decay, c1, c2);                                                                       \
-    }                                                                                                                  \
-  }
-DEFINE_UPDATE(float, f32)
-DEFINE_UPDATE(double, f64)
-
-void pd_device_update(pd_device *device, const pd_change *change) {
-  if (device->pass.update == 0 || !device->finite) return;
-  if (device->f32 != NULL) {
-    update_f32(device, change);
-  } else {
-    update_f64(device, change);
-  }
 }

@@ -3,9 +3,9 @@
  * ranks exchange everything at once, which is as many bytes and one message fewer. */
 #include "host/reduce.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-
 
 #define BLOCK 1024     /* elements summed at a time: all sources of a block stay in the first-level cache */
 #define THREADED 65536 /* elements from which threads pay */
@@ -181,4 +181,35 @@ void pd_tp_max_f32(float *x, int64_t n) {
 
 void pd_tp_max_f64(double *x, int64_t n) {
   over_tensor(x, n, 8, true);
+}
+
+/* Each rank's part goes to its place in every one of the `outer` rows. */
+static void gather_over_tensor(int64_t outer, int64_t n, size_t real_bytes, const void *x, void *y) {
+  const size_t bytes = (size_t)n * real_bytes;
+  if (tensor.size <= 1) {
+    memcpy(y, x, (size_t)outer * bytes);
+    return;
+  }
+  if (outer > INT_MAX || n > INT_MAX / (int64_t)real_bytes) {
+    pd_fail(PD_EXIT_PLAN, "a part of %lld x %lld elements is more than a gather over tensor-parallel ranks can move",
+            (long long)outer, (long long)n);
+  }
+  MPI_Datatype part, column, placed;
+  MPI_Type_contiguous((int)bytes, MPI_BYTE, &part);
+  MPI_Type_create_hvector((int)outer, 1, (MPI_Aint)bytes * tensor.size, part, &column);
+  MPI_Type_create_resized(column, 0, (MPI_Aint)bytes, &placed);
+  MPI_Type_commit(&part);
+  MPI_Type_commit(&placed);
+  MPI_Allgather(x, (int)outer, part, y, 1, placed, tensor.comm);
+  MPI_Type_free(&placed);
+  MPI_Type_free(&column);
+  MPI_Type_free(&part);
+}
+
+void pd_tp_gather_f32(int64_t outer, int64_t n, const float *x, float *y) {
+  gather_over_tensor(outer, n, sizeof *x, x, y);
+}
+
+void pd_tp_gather_f64(int64_t outer, int64_t n, const double *x, double *y) {
+  gather_over_tensor(outer, n, sizeof *x, x, y);
 }

@@ -23,7 +23,7 @@ void pd_reduction_start(pd_reduction *reduction);
 bool pd_reduction_test(pd_reduction *reduction);
 void pd_reduction_finish(pd_reduction *reduction);
 
-/* What pd_tp_sum_* and pd_tp_max_* reduce over (size 0: nothing), and their receive space: `elements` as given by
+/* What pd_tp_sum_*, pd_tp_max_* and pd_tp_gather_* work over (size 0: nothing), and the receive space of the first two: `elements` as given by
  * pd_sum_scratch for the largest n they get. */
 void pd_reduce_over_tensor(MPI_Comm comm, int size, void *scratch, int64_t elements);
 

@@ -631,6 +631,8 @@ static void F(host_rope)(int64_t b, int64_t s, int64_t h, int64_t d, double thet
   }
 }
 
+#include "kernels/host_images.inc.h"
+
 /* ---- losses ---- */
 
 static void F(host_xent_max)(int64_t rows, int64_t classes, const R *x, R *row_max) {
@@ -813,6 +815,45 @@ static void F(host_adamw)(int64_t n, R *w, const R *gradient, R *m, R *v, double
   }
 }
 
+/* As above, without decay in the moments. The direction is worked out twice rather than kept. */
+static R F(host_lamb_direction)(R m, R v, R w, R inverse1, R inverse2, R eps, R decay) {
+  return m * inverse1 / (F(pd_sqrt)(v * inverse2) + eps) + decay * w;
+}
+
+static double F(host_lamb_moments)(int64_t n, const R *w, const R *gradient, R *m, R *v, double factor, double beta1,
+                                   double beta2, double eps, double decay, double c1, double c2) {
+  const R f = (R)factor, b1 = (R)beta1, b2 = (R)beta2, rest1 = (R)(1 - beta1), rest2 = (R)(1 - beta2);
+  const R inverse1 = (R)(1 / c1), inverse2 = (R)(1 / c2), e = (R)eps, shrink = (R)decay;
+  const R least_v = eps >= 1e-12 ? R_MIN : 0;
+  const int64_t parts = host_min(PD_PARTS, host_pieces(n, PD_CHUNK));
+  double partial[PD_PARTS], total = 0;
+#pragma omp parallel for if (n > PD_GRAIN) schedule(static)
+  for (int64_t part = 0; part < parts; part++) {
+    double sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = host_start(n, parts, part); i < host_start(n, parts, part + 1); i++) {
+      const R g = f * gradient[i], first = b1 * m[i] + rest1 * g, second = b2 * v[i] + rest2 * g * g;
+      const R mean = first < R_MIN && first > -R_MIN ? 0 : first, square = second < least_v ? 0 : second;
+      m[i] = mean;
+      v[i] = square;
+      const double r = (double)F(host_lamb_direction)(mean, square, w[i], inverse1, inverse2, e, shrink);
+      sum += r * r;
+    }
+    partial[part] = sum;
+  }
+  for (int64_t part = 0; part < parts; part++) total += partial[part];
+  return total;
+}
+
+static void F(host_lamb_step)(int64_t n, R *w, const R *m, const R *v, double lr, double eps, double decay, double c1,
+                              double c2) {
+  const R rate = (R)lr, inverse1 = (R)(1 / c1), inverse2 = (R)(1 / c2), e = (R)eps, shrink = (R)decay;
+#pragma omp parallel for simd if (n > PD_GRAIN) schedule(static)
+  for (int64_t i = 0; i < n; i++) {
+    w[i] -= rate * F(host_lamb_direction)(m[i], v[i], w[i], inverse1, inverse2, e, shrink);
+  }
+}
+
 static void F(host_sgd)(int64_t n, R *w, const R *gradient, R *mom, double factor, double lr, double momentum,
                         double decay) {
   const R f = (R)factor, rate = (R)lr, keep = (R)momentum, shrink = (R)decay;
@@ -851,6 +892,16 @@ const F(pd_kernels) F(pd_set_host) = {
     .sdpa = F(host_sdpa),
     .sdpa_grad = F(host_sdpa_grad),
     .rope = F(host_rope),
+    .conv2d = F(host_conv2d),
+    .conv2d_input_grad = F(host_conv2d_input_grad),
+    .conv2d_filter_grad = F(host_conv2d_filter_grad),
+    .maxpool = F(host_maxpool),
+    .maxpool_grad = F(host_maxpool_grad),
+    .avgpool = F(host_avgpool),
+    .avgpool_grad = F(host_avgpool_grad),
+    .batchnorm = F(host_batchnorm),
+    .batchnorm_given = F(host_batchnorm_given),
+    .batchnorm_grad = F(host_batchnorm_grad),
     .xent_max = F(host_xent_max),
     .xent_sums = F(host_xent_sums),
     .xent_grad = F(host_xent_grad),
@@ -859,6 +910,8 @@ const F(pd_kernels) F(pd_set_host) = {
     .mse_grad = F(host_mse_grad),
     .dropout = F(host_dropout),
     .adamw = F(host_adamw),
+    .lamb_moments = F(host_lamb_moments),
+    .lamb_step = F(host_lamb_step),
     .sgd = F(host_sgd),
     .sum_squares = F(host_sum_squares),
     .init_normal = F(host_init_normal),

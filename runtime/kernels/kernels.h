@@ -35,6 +35,13 @@ typedef struct pd_local {
   int64_t size[PD_MAX_RANK], first[PD_MAX_RANK], global[PD_MAX_RANK];
 } pd_local;
 
+/* A window that moves over images [n, channels, h, w]: of kh x kw positions, `stride` apart, the image padded by `pad` on
+ * all sides. Its places are [oh, ow]: oh = (h + 2 pad - kh) / stride + 1, rounded down. A pool has as many filters as
+ * channels. */
+typedef struct pd_image_window {
+  int64_t n, channels, h, w, filters, kh, kw, stride, pad, oh, ow;
+} pd_image_window;
+
 #define PD_KERNEL_TABLE(R)                                                                                           \
   const char *set;                                                                                                   \
   /* C[m,n] = alpha * op(A) op(B) + beta * C. op(A) is [m,k]: A is [m,k] (lda >= k) or, if ta, [k,m] (lda >= m). */    \
@@ -75,6 +82,26 @@ typedef struct pd_local {
   /* rotate-half rotary positions on x[b,s,h,d]: lane j pairs with j + d/2, angle pos * theta^(-2j/d);               \
    * sign +1 forward, -1 for the gradient */                                                                         \
   void (*rope)(int64_t b, int64_t s, int64_t h, int64_t d, double theta, int sign, const R *x, R *y);                \
+  /* convolution without turning the filter over: y[n,o,..] = sum over c and the window of f[o,c,..] * x[n,c,..], f: \
+   * [filters, channels, kh, kw]; what lies outside of the image is 0. dx is overwritten, df accumulates. */         \
+  void (*conv2d)(const pd_image_window *v, const R *x, const R *f, R *y);                                            \
+  void (*conv2d_input_grad)(const pd_image_window *v, const R *f, const R *dy, R *dx);                               \
+  void (*conv2d_filter_grad)(const pd_image_window *v, const R *x, const R *dy, R *df);                              \
+  /* largest of each window; what lies outside is not looked at. The gradient goes to the first of equals, in the    \
+   * order of x; a NaN is the largest. */                                                                            \
+  void (*maxpool)(const pd_image_window *v, const R *x, R *y);                                                       \
+  void (*maxpool_grad)(const pd_image_window *v, const R *x, const R *dy, R *dx);                                    \
+  /* mean over each window; pad is 0 */                                                                              \
+  void (*avgpool)(const pd_image_window *v, const R *x, R *y);                                                       \
+  void (*avgpool_grad)(const pd_image_window *v, const R *dy, R *dx);                                                \
+  /* x, y: [n, channels, inner]; mean and variance (divided by n * inner) are those of a channel over n and inner.   \
+   * y = (x - mean) / sqrt(variance + eps); _given takes the statistics instead of measuring them. The gradient is   \
+   * that of measured ones. */                                                                                       \
+  void (*batchnorm)(int64_t n, int64_t channels, int64_t inner, R eps, const R *x, R *y, R *mean, R *variance);      \
+  void (*batchnorm_given)(int64_t n, int64_t channels, int64_t inner, R eps, const R *x, const R *mean,              \
+                          const R *variance, R *y);                                                                  \
+  void (*batchnorm_grad)(int64_t n, int64_t channels, int64_t inner, R eps, const R *y, const R *variance,           \
+                         const R *dy, R *dx);                                                                        \
   /* Cross-entropy in three steps, so that a class axis split over ranks needs only reductions of [rows]:            \
    *   row_max[r] = max over the local classes; (max over ranks)                                                     \
    *   sums[r] = sum over local classes of exp(x - row_max), sums[rows + r] = x[target] - row_max if the target is   \
@@ -103,6 +130,13 @@ typedef struct pd_local {
    * (clipping). */                                                                                                  \
   void (*adamw)(int64_t n, R *w, const R *gradient, R *m, R *v, double factor, double lr, double beta1, double beta2, \
                 double eps, double decay, double c1, double c2);                                                     \
+  /* Lamb (You et al. 2020): the moments as above, then the direction r = m/c1 / (sqrt(v/c2) + eps) + decay * w.     \
+   * lamb_moments renews m and v and returns the sum of r^2 in double; lamb_step takes w -= lr * r, where lr has the \
+   * ratio of the tensor's length to that of r in it. */                                                             \
+  double (*lamb_moments)(int64_t n, const R *w, const R *gradient, R *m, R *v, double factor, double beta1,          \
+                         double beta2, double eps, double decay, double c1, double c2);                              \
+  void (*lamb_step)(int64_t n, R *w, const R *m, const R *v, double lr, double eps, double decay, double c1,         \
+                    double c2);                                                                                      \
   /* SGD with momentum as PyTorch: g = factor*gradient + decay*w; mom = momentum*mom + g; w -= lr*mom. With momentum \
    * 0 `mom` is NULL. */                                                                                             \
   void (*sgd)(int64_t n, R *w, const R *gradient, R *mom, double factor, double lr, double momentum, double decay);  \

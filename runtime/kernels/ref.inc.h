@@ -240,6 +240,177 @@ static void F(ref_rope)(int64_t b, int64_t s, int64_t h, int64_t d, double theta
   }
 }
 
+/* ---- images ---- */
+
+/* Position of the window's row (or column) `k` at place `o`: inside of the image, or -1. */
+static int64_t F(ref_at)(int64_t o, int64_t k, int64_t stride, int64_t pad, int64_t size) {
+  const int64_t at = o * stride + k - pad;
+  return at < size ? at : -1;
+}
+
+static void F(ref_conv2d)(const pd_image_window *v, const R *x, const R *f, R *y) {
+  for (int64_t i = 0; i < v->n * v->filters * v->oh * v->ow; i++) {
+    const int64_t n = i / (v->filters * v->oh * v->ow), o = i / (v->oh * v->ow) % v->filters;
+    const int64_t oy = i / v->ow % v->oh, ox = i % v->ow;
+    double sum = 0;
+    for (int64_t c = 0; c < v->channels; c++) {
+      for (int64_t ky = 0; ky < v->kh; ky++) {
+        for (int64_t kx = 0; kx < v->kw; kx++) {
+          const int64_t iy = F(ref_at)(oy, ky, v->stride, v->pad, v->h), ix = F(ref_at)(ox, kx, v->stride, v->pad, v->w);
+          if (iy < 0 || ix < 0) continue;
+          sum += (double)x[((n * v->channels + c) * v->h + iy) * v->w + ix] *
+                 (double)f[((o * v->channels + c) * v->kh + ky) * v->kw + kx];
+        }
+      }
+    }
+    y[i] = (R)sum;
+  }
+}
+
+/* dx[.., iy, ix] = sum of f * dy over the places whose window covers it */
+static void F(ref_conv2d_input_grad)(const pd_image_window *v, const R *f, const R *dy, R *dx) {
+  for (int64_t i = 0; i < v->n * v->channels * v->h * v->w; i++) {
+    const int64_t n = i / (v->channels * v->h * v->w), c = i / (v->h * v->w) % v->channels;
+    const int64_t iy = i / v->w % v->h, ix = i % v->w;
+    double sum = 0;
+    for (int64_t o = 0; o < v->filters; o++) {
+      for (int64_t ky = 0; ky < v->kh; ky++) {
+        for (int64_t kx = 0; kx < v->kw; kx++) {
+          const int64_t down = iy + v->pad - ky, right = ix + v->pad - kx;
+          if (down < 0 || right < 0 || down % v->stride != 0 || right % v->stride != 0) continue;
+          const int64_t oy = down / v->stride, ox = right / v->stride;
+          if (oy >= v->oh || ox >= v->ow) continue;
+          sum += (double)f[((o * v->channels + c) * v->kh + ky) * v->kw + kx] *
+                 (double)dy[((n * v->filters + o) * v->oh + oy) * v->ow + ox];
+        }
+      }
+    }
+    dx[i] = (R)sum;
+  }
+}
+
+static void F(ref_conv2d_filter_grad)(const pd_image_window *v, const R *x, const R *dy, R *df) {
+  for (int64_t i = 0; i < v->filters * v->channels * v->kh * v->kw; i++) {
+    const int64_t o = i / (v->channels * v->kh * v->kw), c = i / (v->kh * v->kw) % v->channels;
+    const int64_t ky = i / v->kw % v->kh, kx = i % v->kw;
+    double sum = (double)df[i];
+    for (int64_t n = 0; n < v->n; n++) {
+      for (int64_t oy = 0; oy < v->oh; oy++) {
+        for (int64_t ox = 0; ox < v->ow; ox++) {
+          const int64_t iy = F(ref_at)(oy, ky, v->stride, v->pad, v->h), ix = F(ref_at)(ox, kx, v->stride, v->pad, v->w);
+          if (iy < 0 || ix < 0) continue;
+          sum += (double)x[((n * v->channels + c) * v->h + iy) * v->w + ix] *
+                 (double)dy[((n * v->filters + o) * v->oh + oy) * v->ow + ox];
+        }
+      }
+    }
+    df[i] = (R)sum;
+  }
+}
+
+/* Index in an image x[h, w] of the largest of the window at (oy, ox): the first of equals, or a NaN. */
+static int64_t F(ref_largest)(const pd_image_window *v, const R *x, int64_t oy, int64_t ox) {
+  int64_t best = -1;
+  for (int64_t ky = 0; ky < v->kh; ky++) {
+    for (int64_t kx = 0; kx < v->kw; kx++) {
+      const int64_t iy = F(ref_at)(oy, ky, v->stride, v->pad, v->h), ix = F(ref_at)(ox, kx, v->stride, v->pad, v->w);
+      if (iy < 0 || ix < 0) continue;
+      const R value = x[iy * v->w + ix];
+      if (best < 0 || value > x[best] || (isnan(value) && !isnan(x[best]))) best = iy * v->w + ix;
+    }
+  }
+  return best;
+}
+
+static void F(ref_maxpool)(const pd_image_window *v, const R *x, R *y) {
+  for (int64_t image = 0; image < v->n * v->channels; image++, x += v->h * v->w) {
+    for (int64_t oy = 0; oy < v->oh; oy++) {
+      for (int64_t ox = 0; ox < v->ow; ox++) *y++ = x[F(ref_largest)(v, x, oy, ox)];
+    }
+  }
+}
+
+static void F(ref_maxpool_grad)(const pd_image_window *v, const R *x, const R *dy, R *dx) {
+  for (int64_t image = 0; image < v->n * v->channels; image++, x += v->h * v->w, dx += v->h * v->w) {
+    for (int64_t i = 0; i < v->h * v->w; i++) dx[i] = 0;
+    for (int64_t oy = 0; oy < v->oh; oy++) {
+      for (int64_t ox = 0; ox < v->ow; ox++) dx[F(ref_largest)(v, x, oy, ox)] += *dy++;
+    }
+  }
+}
+
+static void F(ref_avgpool)(const pd_image_window *v, const R *x, R *y) {
+  for (int64_t image = 0; image < v->n * v->channels; image++, x += v->h * v->w) {
+    for (int64_t oy = 0; oy < v->oh; oy++) {
+      for (int64_t ox = 0; ox < v->ow; ox++) {
+        double sum = 0;
+        for (int64_t k = 0; k < v->kh * v->kw; k++) {
+          sum += (double)x[(oy * v->stride + k / v->kw) * v->w + ox * v->stride + k % v->kw];
+        }
+        *y++ = (R)(sum / (double)(v->kh * v->kw));
+      }
+    }
+  }
+}
+
+static void F(ref_avgpool_grad)(const pd_image_window *v, const R *dy, R *dx) {
+  for (int64_t image = 0; image < v->n * v->channels; image++, dx += v->h * v->w) {
+    for (int64_t i = 0; i < v->h * v->w; i++) dx[i] = 0;
+    for (int64_t oy = 0; oy < v->oh; oy++) {
+      for (int64_t ox = 0; ox < v->ow; ox++, dy++) {
+        for (int64_t k = 0; k < v->kh * v->kw; k++) {
+          dx[(oy * v->stride + k / v->kw) * v->w + ox * v->stride + k % v->kw] += *dy / (R)(v->kh * v->kw);
+        }
+      }
+    }
+  }
+}
+
+static void F(ref_batchnorm_given)(int64_t n, int64_t channels, int64_t inner, R eps, const R *x, const R *mean,
+                                   const R *variance, R *y) {
+  for (int64_t i = 0; i < n * channels * inner; i++) {
+    const int64_t c = i / inner % channels;
+    y[i] = (R)(((double)x[i] - (double)mean[c]) / sqrt((double)variance[c] + (double)eps));
+  }
+}
+
+static void F(ref_batchnorm)(int64_t n, int64_t channels, int64_t inner, R eps, const R *x, R *y, R *mean,
+                             R *variance) {
+  const double count = (double)(n * inner);
+  for (int64_t c = 0; c < channels; c++) {
+    double sum = 0, spread = 0;
+    for (int64_t i = 0; i < n * inner; i++) sum += (double)x[(i / inner * channels + c) * inner + i % inner];
+    for (int64_t i = 0; i < n * inner; i++) {
+      const double apart = (double)x[(i / inner * channels + c) * inner + i % inner] - sum / count;
+      spread += apart * apart;
+    }
+    for (int64_t i = 0; i < n * inner; i++) {
+      const int64_t at = (i / inner * channels + c) * inner + i % inner;
+      y[at] = (R)(((double)x[at] - sum / count) / sqrt(spread / count + (double)eps));
+    }
+    mean[c] = (R)(sum / count);
+    variance[c] = (R)(spread / count);
+  }
+}
+
+static void F(ref_batchnorm_grad)(int64_t n, int64_t channels, int64_t inner, R eps, const R *y, const R *variance,
+                                  const R *dy, R *dx) {
+  const double count = (double)(n * inner);
+  for (int64_t c = 0; c < channels; c++) {
+    double mean = 0, dot = 0;
+    for (int64_t i = 0; i < n * inner; i++) {
+      const int64_t at = (i / inner * channels + c) * inner + i % inner;
+      mean += (double)dy[at] / count;
+      dot += (double)dy[at] * (double)y[at] / count;
+    }
+    const double factor = 1 / sqrt((double)variance[c] + (double)eps);
+    for (int64_t i = 0; i < n * inner; i++) {
+      const int64_t at = (i / inner * channels + c) * inner + i % inner;
+      dx[at] = (R)(factor * ((double)dy[at] - mean - (double)y[at] * dot));
+    }
+  }
+}
+
 static void F(ref_xent_max)(int64_t rows, int64_t classes, const R *x, R *row_max) {
   for (int64_t r = 0; r < rows; r++) {
     R max = (R)-INFINITY;
@@ -327,6 +498,27 @@ static void F(ref_adamw)(int64_t n, R *w, const R *gradient, R *m, R *v, double 
   }
 }
 
+static double F(ref_lamb_moments)(int64_t n, const R *w, const R *gradient, R *m, R *v, double factor, double beta1,
+                                  double beta2, double eps, double decay, double c1, double c2) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; i++) {
+    const double g = factor * (double)gradient[i];
+    m[i] = (R)(beta1 * (double)m[i] + (1 - beta1) * g);
+    v[i] = (R)(beta2 * (double)v[i] + (1 - beta2) * g * g);
+    const double r = (double)m[i] / c1 / (sqrt((double)v[i] / c2) + eps) + decay * (double)w[i];
+    sum += r * r;
+  }
+  return sum;
+}
+
+static void F(ref_lamb_step)(int64_t n, R *w, const R *m, const R *v, double lr, double eps, double decay, double c1,
+                             double c2) {
+  for (int64_t i = 0; i < n; i++) {
+    const double r = (double)m[i] / c1 / (sqrt((double)v[i] / c2) + eps) + decay * (double)w[i];
+    w[i] = (R)((double)w[i] - lr * r);
+  }
+}
+
 static void F(ref_sgd)(int64_t n, R *w, const R *gradient, R *mom, double factor, double lr, double momentum,
                        double decay) {
   for (int64_t i = 0; i < n; i++) {
@@ -385,6 +577,16 @@ const F(pd_kernels) F(pd_set_ref) = {
     .sdpa = F(ref_sdpa),
     .sdpa_grad = F(ref_sdpa_grad),
     .rope = F(ref_rope),
+    .conv2d = F(ref_conv2d),
+    .conv2d_input_grad = F(ref_conv2d_input_grad),
+    .conv2d_filter_grad = F(ref_conv2d_filter_grad),
+    .maxpool = F(ref_maxpool),
+    .maxpool_grad = F(ref_maxpool_grad),
+    .avgpool = F(ref_avgpool),
+    .avgpool_grad = F(ref_avgpool_grad),
+    .batchnorm = F(ref_batchnorm),
+    .batchnorm_given = F(ref_batchnorm_given),
+    .batchnorm_grad = F(ref_batchnorm_grad),
     .xent_max = F(ref_xent_max),
     .xent_sums = F(ref_xent_sums),
     .xent_loss = F(ref_xent_loss),
@@ -394,6 +596,8 @@ const F(pd_kernels) F(pd_set_ref) = {
     .mse_grad = F(ref_mse_grad),
     .dropout = F(ref_dropout),
     .adamw = F(ref_adamw),
+    .lamb_moments = F(ref_lamb_moments),
+    .lamb_step = F(ref_lamb_step),
     .sgd = F(ref_sgd),
     .sum_squares = F(ref_sum_squares),
     .init_normal = F(ref_init_normal),

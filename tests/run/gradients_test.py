@@ -10,14 +10,14 @@ import harness
 from harness import Random, Tensor, add, check, start
 
 TOLERANCE = 2e-7
-DIMS = """dim batch = 4, one = 1, seq = 3, keys = 5, e = 4, f = 5, g = 6, heads = 2, many = 4, head = 4, vocab = 7, wide = 8, words = 8;
+DIMS = """dim batch = 4, one = 1, seq = 3, keys = 5, e = 4, f = 5, g = 6, heads = 2, many = 4, head = 4, vocab = 7, wide = 8, words = 8, side = 5, high = 6;
 schedule < microbatch=2; >
 precision < compute=f64; >
 optimizer < kind=sgd; lr=0.1; >
 data < shuffle=off; >
 """
 SIZES = {"batch": 4, "one": 1, "seq": 3, "keys": 5, "e": 4, "f": 5, "g": 6, "heads": 2, "many": 4, "head": 4, "vocab": 7,
-         "wide": 8, "words": 8}
+         "wide": 8, "words": 8, "side": 5, "high": 6}
 ANY, POSITIVE = (-1.5, 1.5), (0.5, 2.0)
 
 
@@ -154,6 +154,28 @@ for causal in ("true", "false"):
               "sdpa(q, k, v, causal=%s, group=2)" % causal, "seq, many, head", lead=True)
     operation("attention to a longer sequence causal=" + causal, [Q, ("k", "keys, heads, head", True), ("v", "keys, heads, head", True)],
               "sdpa(q, k, v, causal=%s)" % causal, "seq, heads, head", lead=True)
+
+IMAGE = ("a", "2, high, side", True)
+for name, filters, arguments, result in (
+        ("convolution", "3, 2, 3, 3", "", "3, 4, 3"), ("padded convolution", "3, 2, 3, 3", ", pad=1", "3, 6, 5"),
+        ("convolution with a stride", "3, 2, 3, 3", ", stride=2, pad=1", "3, 3, 3"),
+        ("convolution that leaves a rest", "4, 2, 2, 2", ", stride=3", "4, 2, 2"),
+        ("wide padding", "1, 2, 2, 2", ", stride=2, pad=3", "1, 6, 5"), ("convolution of points", "5, 2, 1, 1", "", "5, 6, 5"),
+        ("strided convolution of points", "5, 2, 1, 1", ", stride=2", "5, 3, 3"),
+        ("filters that are not square", "3, 2, 1, 4", ", pad=1", "3, 8, 4"), ("a filter as large as the image", "2, 2, 6, 5", "", "2, 1, 1")):
+    operation(name, [IMAGE, ("b", filters, False)], "conv2d(a, b%s)" % arguments, result, lead=True)
+operation("convolution with a bias", [IMAGE, ("b", "3, 2, 3, 3", False), ("c", "3", False)],
+          "conv2d(a, b, pad=1, bias=c)", "3, 6, 5", lead=True)
+for name, call, result in (
+        ("largest of 2 x 2", "maxpool(a, 2)", "2, 3, 2"), ("largest of overlapping windows", "maxpool(a, 3, stride=2, pad=1)", "2, 3, 3"),
+        ("largest of 3 x 3 everywhere", "maxpool(a, k=3, stride=1)", "2, 4, 3"), ("mean of 2 x 2", "avgpool(a, 2)", "2, 3, 2"),
+        ("mean of overlapping windows", "avgpool(a, 3, stride=2)", "2, 2, 2"), ("mean of the image", "avgpool(a)", "2")):
+    operation(name, [IMAGE], call, result, lead=True)
+for name, call in (("batch normalisation", "batchnorm(a)"), ("batch normalisation with a large epsilon", "batchnorm(a, eps=0.5)")):
+    operation(name, [IMAGE], call, "2, high, side", paths="I")
+operation("batch normalisation with scale and bias", [IMAGE, ("b", "2", False), ("c", "2", False)],
+          "batchnorm(a, scale=b, bias=c)", "2, high, side", paths="I")
+operation("batch normalisation of features", [("a", "e", True)], "batchnorm(a)", "e", paths="I")
 
 
 def program(name, source, parameters):
@@ -353,6 +375,34 @@ SPLIT = {
 }
 """, ["w", "s"]),
 }
+SPLIT["filters that make shared channels"] = ("conv.co=tp", """block conv<ci, co, h, w>(x: [batch, ci, h, w]) -> [batch, co, h, w] {
+  param filter: [co, ci, 3, 3] = uniform(-1, 1), b: [co] = uniform(-1, 1);
+  return tanh(batchnorm(conv2d(x, filter, pad=1), bias=b));
+}
+block linear<m, n>(x: [.., m]) -> [.., n] {
+  param w: [m, n] = uniform(-1, 1);
+  return x @ w;
+}
+model m(x: f64[batch, 2, side, side], y: f64[batch, 3]) {
+  t = conv(x, co=4);
+  repeat 2 { t = t + conv(conv(t, co=6), co=4); }
+  loss mse(linear(avgpool(maxpool(t, 2)), n=3), y);
+}
+""", ["linear.w", "conv.filter", "conv.b"] + ["repeat.%d.%s.%s" % (i, block, name) for i in range(2) for block in ("conv", "conv_2") for name in ("filter", "b")])
+SPLIT["channels that one block splits and another sums"] = ("first.co=tp", """block first<ci, co, h, w>(x: [batch, ci, h, w]) -> [batch, co, h, w] {
+  param filter: [co, ci, 3, 3] = uniform(-1, 1);
+  return tanh(conv2d(x, filter, pad=1));
+}
+block second<ci, co, h, w>(x: [batch, ci, h, w]) -> [batch, co, h, w] {
+  param filter: [co, ci, 3, 3] = uniform(-1, 1);
+  return tanh(batchnorm(conv2d(x, filter, pad=1)));
+}
+model m(x: f64[batch, 2, side, side], y: f64[batch, 2]) {
+  t = x;
+  repeat 2 { t = t + second(first(t, co=6), co=2); }
+  loss mse(avgpool(t), y);
+}
+""", ["repeat.%d.%s.filter" % (i, block) for i in range(2) for block in ("first", "second")])
 LAYOUTS = {
     "one rank": {}, "tp=2": {"parallel.tp": 2}, "pp=2 zb-h1": {"parallel.pp": 2, "schedule.kind": "zb-h1"},
     "pp=2 dp=2 tp=2": {"parallel.tp": 2, "parallel.pp": 2, "parallel.dp": 2, "schedule.microbatch": 1},
