@@ -254,7 +254,7 @@ void stages_say(const Graph *graph, const Config *config, const pd_program *prog
     const pd_param_info *param = &program->params[i];
     int64_t size = param->per_trip ? program->segments[param->segment].trips : 1;
     for (int k = 0; k < param->rank; k++) size *= param->shape[k];
-    parameters += size;
+    if (!param->statistic) parameters += size;
   }
   fprintf(out, "model %s: %lld parameters, %lld units\n", graph->model, (long long)parameters, (long long)pd_unit_count(program));
   fprintf(out, "layout: pp %lld x dp %lld x tp %lld; %s, %lld micro-batches of %lld\n", (long long)config->pp, (long long)config->dp,

@@ -48,7 +48,7 @@ def test_parameter_counts():
 
 def test_reference_programs():
     """The models as the language's definition has them, every block written out, are the examples, which use the library."""
-    counts = {"gpt3-175b": 174615846912, "llama3-70b": 70552387584, "mlp-residual": 67963914}
+    counts = {"gpt3-175b": 174615846912, "llama3-70b": 70552387584, "mlp-residual": 67963914, "resnet34": 24705192}
     for name, count in counts.items():
         path = os.path.join(harness.PROGRAMS, "reference", name + ".pd")
         text = pdc("check", "-v", path)
