@@ -6,11 +6,17 @@
 #include "report.h"
 #include "sanitizer.h"
 
+#include <atomic>
 #include <chrono>
 #include <link.h>
+#include <linux/futex.h>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <thread>
+#include <unistd.h>
 #include <vector>
 
 __thread fake_thread *fake_here;
@@ -308,7 +314,7 @@ void run_block(worker &w, const struct launch &launch, uint64_t index) {
 
   char *dynamic = w.shared + w.shared_bytes - (launch.dynamic_bytes + 15) / 16 * 16;
   asan_unpoison(w.shared, w.shared_bytes);
-  memset(dynamic, 0xff, launch.dynamic_bytes);
+  memset(dynamic, 0xff, static_cast<size_t>(w.shared + w.shared_bytes - dynamic));
   asan_poison(w.shared, static_cast<size_t>(dynamic - w.shared));
   asan_poison(dynamic + launch.dynamic_bytes,
               static_cast<size_t>(w.shared + w.shared_bytes - dynamic) - launch.dynamic_bytes);
@@ -363,11 +369,14 @@ void run_block(worker &w, const struct launch &launch, uint64_t index) {
   }
   tsan_acquire(&w.block_end);
   at_work = nullptr;
+  for (const char *p = dynamic + launch.dynamic_bytes; p < w.shared + w.shared_bytes && !under_asan(); p++)
+    if (*p != static_cast<char>(0xff))
+      fake_fault("out-of-bounds",
+                 "kernel %s, block %s: something was written after the %zu bytes of dynamic shared memory", launch.name,
+                 text_of(block).c_str(), launch.dynamic_bytes);
 }
 
-} // namespace
-
-void run_kernel(const launch &launch) {
+void run_blocks(const struct launch &launch) {
   uint64_t blocks = uint64_t{launch.grid.x} * launch.grid.y * launch.grid.z, step = 1, start = 0;
   switch (config().blocks) {
   case block_order::forward:
@@ -383,16 +392,67 @@ void run_kernel(const launch &launch) {
   }
   auto one = [&](uint64_t i) {
     if (!own_worker) own_worker = std::make_unique<worker>();
-    uint64_t at = static_cast<uint64_t>((static_cast<fake_uint128>(i) * step + start) % blocks);
-    run_block(*own_worker, launch, at);
+    run_block(*own_worker, launch, static_cast<uint64_t>((static_cast<fake_uint128>(i) * step + start) % blocks));
   };
-  int threads = under_tsan() ? 1 : config().threads; /* its race detector needs one thread that owns all fibers */
+  int threads = under_tsan() ? 1 : config().threads; /* its fibers belong to one thread */
   if (threads == 1 || blocks == 1) {
     for (uint64_t i = 0; i < blocks; i++) one(i);
   } else {
 #pragma omp parallel for schedule(dynamic) num_threads(threads)
     for (uint64_t i = 0; i < blocks; i++) one(i);
   }
+}
+
+/* Under ThreadSanitizer every stream has a CPU thread for its kernels, and so shared memory of its own: kernels of two
+ * streams must not be ordered by the use of one multiprocessor. The caller sleeps while the thread works; they meet by
+ * semaphores that ThreadSanitizer does not see, and are ordered by `given` and `taken` alone. */
+struct executor {
+  std::atomic<int> turn{0}; /* 0: the caller's, 1: the thread's */
+  const struct launch *launch = nullptr;
+  const char *running = nullptr;
+  char given = 0, taken = 0;
+
+  void wait(int mine) {
+    for (int now; (now = turn.load()) != mine;) syscall(SYS_futex, &turn, FUTEX_WAIT_PRIVATE, now, nullptr, nullptr, 0);
+  }
+  void pass(int next) {
+    turn.store(next);
+    syscall(SYS_futex, &turn, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+  }
+  void work() {
+    for (;;) {
+      wait(1);
+      fake::running = running;
+      tsan_acquire(&given);
+      run_blocks(*launch);
+      tsan_release(&taken);
+      pass(0);
+    }
+  }
+  void run(const struct launch &l) {
+    launch = &l;
+    running = fake::running;
+    tsan_release(&given);
+    pass(1);
+    wait(0);
+    tsan_acquire(&taken);
+  }
+};
+
+} // namespace
+
+void run_kernel(const launch &launch) {
+  if (!under_tsan()) {
+    run_blocks(launch);
+    return;
+  }
+  static auto *executors = new std::map<void *, executor *>; /* by the stream's fiber */
+  executor *&own = (*executors)[__tsan_get_current_fiber()];
+  if (!own) {
+    own = new executor;
+    std::thread(&executor::work, own).detach();
+  }
+  own->run(launch);
 }
 
 std::string kernel_position() {

@@ -84,6 +84,9 @@ long long fake_clock(void);
 
 /* ---- registration ---- */
 
+/* arguments are the fake's memory, not the program's */
+#define FAKE_UNSEEN __attribute__((no_sanitize("thread")))
+
 template <auto Kernel> struct fake_tag {};
 template <class T> constexpr fake_parameter fake_describe() {
   return {sizeof(T), !std::is_pointer_v<T> ? 0 : std::is_const_v<std::remove_pointer_t<T>> ? 2 : 1};
@@ -94,7 +97,8 @@ template <class... A> struct fake_signature<void (*)(A...)> {
   static constexpr int count = sizeof...(A);
   /* one more than needed: an array may not be empty */
   static constexpr fake_parameter parameters[count + 1] = {fake_describe<std::remove_cv_t<A>>()..., {0, 0}};
-  template <size_t... I> static void call(void (*kernel)(A...), void *const *arguments, std::index_sequence<I...>) {
+  template <size_t... I>
+  FAKE_UNSEEN static void call(void (*kernel)(A...), void *const *arguments, std::index_sequence<I...>) {
     (void)arguments;
     kernel(*static_cast<std::remove_cv_t<A> *>(arguments[I])...);
   }
@@ -102,7 +106,7 @@ template <class... A> struct fake_signature<void (*)(A...)> {
 
 template <auto Kernel> struct fake_registered {
   using signature = fake_signature<std::decay_t<decltype(Kernel)>>;
-  static void invoke(void *const *arguments) {
+  FAKE_UNSEEN static void invoke(void *const *arguments) {
     signature::call(Kernel, arguments, std::make_index_sequence<signature::count>());
   }
   struct node : fake_kernel {

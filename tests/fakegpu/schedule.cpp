@@ -42,8 +42,13 @@ static uint64_t choose(uint64_t below) {
   return mix(config().seed, ++choices_made) % below;
 }
 
-/* one call of an operation's body, as its stream */
+/* One call of an operation's action, as its stream. Between the two switches nothing may be allocated or freed that the
+ * other side frees or allocates: ThreadSanitizer would take that for a race of the program. */
 static fake_state run(operation &o) {
+  std::string name =
+      std::string(o.what->call) + (o.what->detail.empty() ? "" : " ") + o.what->detail + " on " + o.stream;
+  const char *outer = running;
+  running = name.c_str();
   void *host = under_tsan() ? __tsan_get_current_fiber() : nullptr;
   if (under_tsan()) {
     tsan_switch(o.fiber);
@@ -55,18 +60,15 @@ static fake_state run(operation &o) {
       r.write ? __tsan_write_range(start, r.bytes) : __tsan_read_range(start, r.bytes);
     }
   }
-  const char *outer = running;
-  std::string name =
-      std::string(o.what->call) + (o.what->detail.empty() ? "" : " ") + o.what->detail + " on " + o.stream;
-  running = name.c_str();
   for (const fake_range &r : o.what->ranges)
     if (find_memory(r.start)) check_range(r.start, r.bytes, o.what->device, "memory", o.what->call);
   fake_state state = o.what->run(o.own);
-  running = outer;
+  if (state != FAKE_AGAIN) std::vector<char>().swap(o.own);
   if (under_tsan()) {
     tsan_release(&o.finished_order);
     tsan_switch(host);
   }
+  running = outer;
   return state;
 }
 
@@ -82,10 +84,12 @@ static bool attempt(size_t index) {
   case FAKE_DONE:
     break;
   }
+  /* what its stream read may not be freed by the program's thread, which need not have waited for it */
+  static auto *kept = new std::vector<work_ref>;
+  if (under_tsan()) kept->push_back(o->what);
   o->done = true;
   o->finished = now();
   o->waits.clear();
-  std::vector<char>().swap(o->own);
   ready.erase(std::find(ready.begin(), ready.end(), o));
   for (operation_ref &f : o->followers)
     if (--f->unmet == 0) {
