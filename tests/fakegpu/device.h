@@ -1,15 +1,15 @@
 /* What the text of a kernel sees when g++ compiles it for the fake GPU: the CUDA language of a .cu file as C++.
  *
  *   g++ -x c++ -std=c++17 -O2 -DPD_FAKE_GPU -include tests/fakegpu/device.h -I/usr/local/cuda/include -fPIC -shared \
- *       kernels.cu -o kernels-twin.so
+ *       -Wl,-Bsymbolic kernels.cu -o kernels-twin.so
  *
  * NVIDIA's own headers supply types, vector types and bf16/fp16 arithmetic; this file supplies what only nvcc knows.
  * Threads are fibers (block.cpp); every function that may switch to another thread takes the place it is called from,
  * for reports.
  *
  * A .cu file needs three forms that plain C++ lacks, each a macro of its own under PD_FAKE_GPU:
- * - a launch `kernel<<<…>>>(…)` cannot be parsed: FAKE_KERNEL(kernel<float, 4>) in its place registers the kernel under
- * its mangled name (the launch itself comes from the program that nvcc built, through libcudart);
+ * - a launch `kernel<<<…>>>(…)` cannot be parsed: FAKE_KERNEL(kernel<float, 4>) in its place makes the kernel
+ *   known (the launch itself comes from the program that nvcc built, through libcudart, which finds kernels by name);
  * - `extern __shared__ T name[]` becomes FAKE_DYNAMIC_SHARED(T, name);
  * - `__constant__` and `__device__` variables are ordinary globals, found by name; they must not be static. */
 #ifndef PD_FAKE_DEVICE_H
@@ -21,7 +21,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <type_traits>
-#include <typeinfo>
 #include <utility>
 
 #include <cuda_runtime.h>
@@ -45,7 +44,7 @@ typedef struct fake_parameter {
 
 /* one kernel: made by fake_registered, linked into a list when the twin is loaded */
 typedef struct fake_kernel {
-  const char *tag; /* mangled name of a type that carries the kernel as template argument */
+  const void *function;
   void (*run)(void *const *arguments);
   const fake_parameter *parameters;
   int count;
@@ -87,7 +86,6 @@ long long fake_clock(void);
 /* arguments are the fake's memory, not the program's */
 #define FAKE_UNSEEN __attribute__((no_sanitize("thread")))
 
-template <auto Kernel> struct fake_tag {};
 template <class T> constexpr fake_parameter fake_describe() {
   return {sizeof(T), !std::is_pointer_v<T> ? 0 : std::is_const_v<std::remove_pointer_t<T>> ? 2 : 1};
 }
@@ -110,7 +108,9 @@ template <auto Kernel> struct fake_registered {
     signature::call(Kernel, arguments, std::make_index_sequence<signature::count>());
   }
   struct node : fake_kernel {
-    node() : fake_kernel{typeid(fake_tag<Kernel>).name(), invoke, signature::parameters, signature::count, nullptr} {
+    node()
+        : fake_kernel{reinterpret_cast<const void *>(Kernel), invoke, signature::parameters, signature::count,
+                      nullptr} {
       fake_kernel_register(this);
     }
   };
@@ -125,6 +125,21 @@ template <auto Kernel> struct fake_registered {
 #define FAKE_KERNEL_GLOBAL(...)                                                                                        \
   [[maybe_unused]] static fake_kernel *const FAKE_JOIN(fake_kernel_, __COUNTER__) =                                    \
       &fake_registered<&__VA_ARGS__>::entry
+
+/* Host code in the same text must compile, too; it never runs. cuda_runtime.h has these forms for nvcc only. */
+template <class T>
+inline cudaError_t cudaMemcpyToSymbol(const T &symbol, const void *from, size_t bytes, size_t offset = 0,
+                                      cudaMemcpyKind kind = cudaMemcpyHostToDevice) {
+  return cudaMemcpyToSymbol(static_cast<const void *>(&symbol), from, bytes, offset, kind);
+}
+template <class T>
+inline cudaError_t cudaMemcpyFromSymbol(void *to, const T &symbol, size_t bytes, size_t offset = 0,
+                                        cudaMemcpyKind kind = cudaMemcpyDeviceToHost) {
+  return cudaMemcpyFromSymbol(to, static_cast<const void *>(&symbol), bytes, offset, kind);
+}
+template <class T> inline cudaError_t cudaGetSymbolAddress(void **address, const T &symbol) {
+  return cudaGetSymbolAddress(address, static_cast<const void *>(&symbol));
+}
 
 /* ---- built-in variables and memory ---- */
 

@@ -7,6 +7,10 @@
 
 #include <cstring>
 #include <dlfcn.h>
+#include <elf.h>
+#include <fstream>
+#include <iterator>
+#include <link.h>
 #include <map>
 
 namespace fake {
@@ -34,8 +38,6 @@ std::vector<const fake_kernel *> &twins() {
   static auto *all = new std::vector<const fake_kernel *>;
   return *all;
 }
-
-std::vector<void *> libraries;
 
 struct configuration {
   dim3 grid, block;
@@ -70,39 +72,74 @@ std::string normal(const std::string &name) {
   return out;
 }
 
-/* the kernel's own mangled name, out of that of the type that carries it: 8fake_tagIXadL_Z…EEE */
-std::string name_in_tag(const char *tag) {
-  std::string text = tag, head = "8fake_tagIXadL", tail = "EEE";
-  if (text.compare(0, head.size(), head) || text.size() < head.size() + tail.size())
-    fake_fault("twin", "this form of a kernel's name is not understood: %s", tag);
-  return text.substr(head.size(), text.size() - head.size() - tail.size());
+/* the functions of a twin, by normal name: also those that are not exported, so from the file's symbol table */
+using symbols = std::map<std::string, const void *>;
+
+symbols read_symbols(const char *path, uintptr_t base) {
+  symbols found;
+  std::ifstream file(path, std::ios::binary);
+  std::string image((std::istreambuf_iterator<char>(file)), {});
+  auto at = [&](size_t offset, size_t bytes) -> const char * {
+    if (offset > image.size() || bytes > image.size() - offset)
+      fake_fault("twin", "%s is no whole shared library", path);
+    return image.data() + offset;
+  };
+  Elf64_Ehdr head;
+  memcpy(&head, at(0, sizeof head), sizeof head);
+  auto section = [&](size_t index) {
+    Elf64_Shdr s;
+    memcpy(&s, at(head.e_shoff + index * sizeof s, sizeof s), sizeof s);
+    return s;
+  };
+  for (size_t i = 0; i < head.e_shnum; i++) {
+    Elf64_Shdr table = section(i);
+    if (table.sh_type != SHT_SYMTAB) continue;
+    Elf64_Shdr names = section(table.sh_link);
+    const char *text = at(names.sh_offset, names.sh_size);
+    for (size_t offset = 0; offset < table.sh_size; offset += sizeof(Elf64_Sym)) {
+      Elf64_Sym symbol;
+      memcpy(&symbol, at(table.sh_offset + offset, sizeof symbol), sizeof symbol);
+      if (ELF64_ST_TYPE(symbol.st_info) == STT_FUNC && symbol.st_shndx != SHN_UNDEF)
+        found[normal(text + symbol.st_name)] = reinterpret_cast<const void *>(base + symbol.st_value);
+    }
+  }
+  return found;
 }
 
-void load_twins() {
-  static bool loaded;
-  if (loaded) return;
-  loaded = true;
-  std::string list = config().kernels;
-  for (size_t at = 0; at < list.size();) {
-    size_t end = std::min(list.find(':', at), list.size());
-    std::string path = list.substr(at, end - at);
-    void *library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (!library) fake_fault("twin", "PD_FAKE_KERNELS: %s", dlerror());
-    libraries.push_back(library);
-    at = end + 1;
-  }
+struct twin_library {
+  void *handle;
+  symbols functions;
+};
+
+/* the libraries of PD_FAKE_KERNELS, loaded by the first call */
+const std::vector<twin_library> &libraries() {
+  static auto *all = [] {
+    auto *loaded = new std::vector<twin_library>;
+    std::string list = config().kernels;
+    for (size_t at = 0, end; at < list.size(); at = end + 1) {
+      end = std::min(list.find(':', at), list.size());
+      std::string path = list.substr(at, end - at);
+      void *handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+      if (!handle) fake_fault("twin", "PD_FAKE_KERNELS: %s", dlerror());
+      link_map *map;
+      dlinfo(handle, RTLD_DI_LINKMAP, &map);
+      loaded->push_back({handle, read_symbols(path.c_str(), map->l_addr)});
+    }
+    return loaded;
+  }();
+  return *all;
 }
 
 const fake_kernel *find_twin(const std::string &name) {
-  load_twins();
-  /* a kernel with C linkage has no mangled name for nvcc */
-  std::string wanted = normal(name), plain = "_Z" + std::to_string(name.size()) + name + "E";
-  for (const fake_kernel *k : twins()) {
-    std::string have = normal(name_in_tag(k->tag));
-    if (have == wanted || have + "E" == plain) return k;
+  for (const twin_library &library : libraries()) {
+    auto found = library.functions.find(normal(name));
+    if (found == library.functions.end()) continue;
+    for (const fake_kernel *k : twins())
+      if (k->function == found->second) return k;
   }
   fake_fault("twin",
-             "kernel %s (%s) has no twin in PD_FAKE_KERNELS=%s: compile its .cu with g++ and name it in FAKE_KERNEL",
+             "kernel %s (%s) has no twin in PD_FAKE_KERNELS=%s: compile its .cu with g++ and name it in "
+             "FAKE_KERNEL",
              demangled(name.c_str()).c_str(), name.c_str(), config().kernels.c_str());
 }
 
@@ -175,9 +212,8 @@ cudaError_t launch_kernel(function *f, dim3 grid, dim3 block, void **arguments, 
 cudaError_t find_variable(const void *symbol, void **address, size_t *bytes) {
   auto found = registry<variable>().find(symbol);
   if (found == registry<variable>().end()) return cudaErrorInvalidSymbol;
-  load_twins();
-  for (void *library : libraries)
-    if (void *place = dlsym(library, found->second.name.c_str())) {
+  for (const twin_library &library : libraries())
+    if (void *place = dlsym(library.handle, found->second.name.c_str())) {
       if (address) *address = place;
       if (bytes) *bytes = found->second.bytes;
       return cudaSuccess;
