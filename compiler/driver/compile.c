@@ -48,20 +48,32 @@ static const char *stem(Arena *arena, const char *path) {
   return arena_strndup(arena, base, dot && dot != base ? (size_t)(dot - base) : strlen(base));
 }
 
-static bool write_text(Arena *arena, const char *path, const Text *text) {
-  return write_whole(arena, path, text->at ? text->at : "", text->length);
+/* Nothing is written over a file that the program is made of, whatever it is called. */
+static bool spares_sources(const Compilation *c, const char *path) {
+  struct stat output, source;
+  if (strcmp(path, "-") == 0 || stat(path, &output) != 0 || !S_ISREG(output.st_mode)) return true;
+  for (uint32_t i = 0; diag_source(c->diagnostics, i); i++) {
+    const char *read = diag_source(c->diagnostics, i)->path;
+    if (stat(read, &source) != 0 || source.st_dev != output.st_dev || source.st_ino != output.st_ino) continue;
+    fprintf(stderr, "pdc: %s would be written over %s, which was read; choose another name with -o\n", path, read);
+    return false;
+  }
+  return true;
+}
+
+static bool write_text(const Compilation *c, const char *path, const Text *text) {
+  return spares_sources(c, path) && write_whole(c->arena, path, text->at ? text->at : "", text->length);
 }
 
 static int deliver_c(Compilation *c, const Options *o, const char *name) {
   const char *path = o->output ? o->output : arena_printf(c->arena, "%s.c", name);
-  if (!write_text(c->arena, path, &c->c)) return EXIT_USAGE;
+  if (!write_text(c, path, &c->c)) return EXIT_USAGE;
   struct stat status;
   if (strcmp(path, "-") == 0 || (stat(path, &status) == 0 && !S_ISREG(status.st_mode)))
     return EXIT_OK; /* beside a device is no place */
   const char *slash = strrchr(path, '/');
   const char *directory = slash ? arena_strndup(c->arena, path, (size_t)(slash + 1 - path)) : "";
-  return write_text(c->arena, arena_printf(c->arena, "%s%s.plan.json", directory, name), &c->plan) ? EXIT_OK
-                                                                                                   : EXIT_USAGE;
+  return write_text(c, arena_printf(c->arena, "%s%s.plan.json", directory, name), &c->plan) ? EXIT_OK : EXIT_USAGE;
 }
 
 static int deliver_program(Compilation *c, const Options *o, const char *name) {
@@ -70,7 +82,8 @@ static int deliver_program(Compilation *c, const Options *o, const char *name) {
             "pdc: a program cannot be written to standard output; choose a file with -o, or -S for the source\n");
     return EXIT_USAGE;
   }
-  return toolchain_build(c->arena, o, name, &c->c, &c->plan, o->output ? o->output : name);
+  const char *path = o->output ? o->output : name;
+  return spares_sources(c, path) ? toolchain_build(c->arena, o, name, &c->c, &c->plan, path) : EXIT_USAGE;
 }
 
 /* A picture of the plan that was just made. */
@@ -138,7 +151,7 @@ static int deliver(Compilation *c, const Options *o, const char *name) {
   const char *path = o->emit == EMIT_DEPENDENCIES && o->dependency_file ? o->dependency_file
                      : o->emit != EMIT_DEPENDENCIES && o->output        ? o->output
                                                                         : "-";
-  return write_text(c->arena, path, &out) ? EXIT_OK : EXIT_USAGE;
+  return write_text(c, path, &out) ? EXIT_OK : EXIT_USAGE;
 }
 
 /* -MD: beside the product. */
@@ -149,7 +162,7 @@ static bool deliver_dependencies(Compilation *c, const Options *o, const char *n
   const char *path = o->dependency_file ? o->dependency_file : arena_printf(c->arena, "%.*s.d", (int)length, product);
   Text out = {.arena = c->arena};
   dependencies_text(c, o, product, &out);
-  return write_text(c->arena, path, &out);
+  return write_text(c, path, &out);
 }
 
 bool use_color(const char *when) {

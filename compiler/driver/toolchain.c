@@ -58,11 +58,13 @@ static const char *absolute(Arena *arena, const char *path) {
   return getcwd(here, sizeof here) ? arena_printf(arena, "%s/%s", here, path) : path;
 }
 
-int toolchain_build(Arena *arena, const Options *o, const char *name, const Text *c, const Text *plan, const char *output) {
+int toolchain_build(Arena *arena, const Options *o, const char *name, const Text *c, const Text *plan,
+                    const char *output) {
   const char *library = toolchain_library(arena);
   if (!library) {
-    fprintf(stderr, "pdc: the runtime library lib/pdc is neither beside this pdc nor in its prefix; build with `make`, or "
-                    "`make install`\n");
+    fprintf(stderr,
+            "pdc: the runtime library lib/pdc is neither beside this pdc nor in its prefix; build with `make`, or "
+            "`make install`\n");
     return EXIT_USAGE;
   }
   struct stat status_of_output;
@@ -70,10 +72,17 @@ int toolchain_build(Arena *arena, const Options *o, const char *name, const Text
     fprintf(stderr, "pdc: %s is there and is no regular file; choose another name with -o\n", output);
     return EXIT_USAGE;
   }
+  const char *slash = strrchr(output, '/'),
+             *place = slash ? arena_strndup(arena, output, (size_t)(slash + 1 - output)) : ".";
+  if (access(place, W_OK | X_OK) != 0) {
+    fprintf(stderr, "pdc: cannot write %s: %s\n", output, strerror(errno));
+    return EXIT_USAGE;
+  }
   const char *base = getenv("TMPDIR");
   char *directory = arena_printf(arena, "%s/pdc-XXXXXX", base && *base ? base : "/tmp");
   if (!mkdtemp(directory)) {
-    fprintf(stderr, "pdc: cannot make a directory for temporary files in %s: %s\n", base && *base ? base : "/tmp", strerror(errno));
+    fprintf(stderr, "pdc: cannot make a directory for temporary files in %s: %s\n", base && *base ? base : "/tmp",
+            strerror(errno));
     return EXIT_USAGE;
   }
   const char *c_file = arena_printf(arena, "%s/%s.c", directory, name);
@@ -83,7 +92,8 @@ int toolchain_build(Arena *arena, const Options *o, const char *name, const Text
   const char *flags = read_whole(arena, arena_printf(arena, "%s/cflags", library), &length);
   const char *libraries = read_whole(arena, arena_printf(arena, "%s/libs", library), &length);
   int status = EXIT_USAGE;
-  if (flags && libraries && write_whole(arena, c_file, c->at, c->length) && write_whole(arena, plan_file, plan->at, plan->length)) {
+  if (flags && libraries && write_whole(arena, c_file, c->at, c->length) &&
+      write_whole(arena, plan_file, plan->at, plan->length)) {
     Words words = {0};
     const char *cc = o->cc ? o->cc : getenv("PDC_CC");
     add_words(arena, &words, cc && *cc ? cc : "mpicc");

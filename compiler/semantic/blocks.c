@@ -28,7 +28,7 @@ static void bind_size(Sem *sem, Frame *frame, const Name *size, Id axis) {
       diag_help(diag, "write `%s=%s` in `shard < >`", bound->name ? bound->name : "dim", mesh_name(mesh));
     }
   }
-  vec_push(sem->arena, &frame->locals, local);
+  add_local(sem, frame, local);
 }
 
 static bool is_size_name(const Item *item, const char *name) {
@@ -294,7 +294,7 @@ static bool bind_inputs(Arguments *a) {
   for (uint32_t i = 0; i < item->input_count; i++) {
     Local local = {
         .name = item->inputs[i].name.text, .span = item->inputs[i].name.span, .is_value = true, .value = a->values[i]};
-    vec_push(sem->arena, &a->frame->locals, local);
+    add_local(sem, a->frame, local);
   }
   return usable;
 }

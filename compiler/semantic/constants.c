@@ -403,7 +403,7 @@ bool eval_number(Sem *sem, Unit *unit, Frame *frame, const Expr *expr, const cha
 }
 
 void evaluate_unit(Sem *sem, Unit *unit) {
-  for (uint32_t i = 0; i < unit->order.count; i++) {
+  for (uint32_t i = 0; i < unit->order.count && !diag_full(sem->diagnostics); i++) {
     Symbol *symbol = unit->order.at[i];
     if (symbol->kind == SYMBOL_CONST || symbol->kind == SYMBOL_DIM) symbol_const(sem, symbol);
   }

@@ -14,6 +14,7 @@ typedef struct Cut {
   Id *own;                       /* final value of a draft operation's result, in its own segment */
   Id *wire;                      /* wire that carries it, or NO_ID */
   Id *seen_in, *seen_as;         /* value of the draft in the segment that was last built */
+  Table segment_names;           /* name -> the last number that was tried after it, 1 for none */
   bool too_many;
 } Cut;
 
@@ -89,16 +90,16 @@ static bool is_keyword(const char *name) {
   return false;
 }
 
-static bool name_taken(const Graph *graph, const char *name) {
-  for (Id i = 0; i < graph->segments.count; i++)
-    if (!strcmp(graph->segments.at[i].name, name)) return true;
-  return false;
-}
-
-static const char *segment_name(const Graph *graph, const char *base) {
-  if (is_keyword(base)) base = arena_printf(graph->arena, "%s_", base);
-  const char *name = base;
-  for (unsigned n = 2; name_taken(graph, name); n++) name = arena_printf(graph->arena, "%s_%u", base, n);
+/* `base`, or `base_2`, `base_3`, ... */
+static const char *segment_name(Cut *cut, const char *base) {
+  Arena *arena = cut->sem->arena;
+  if (is_keyword(base)) base = arena_printf(arena, "%s_", base);
+  const char *stem = intern_str(cut->sem->names, base), *name = stem;
+  uintptr_t times = (uintptr_t)table_get(&cut->segment_names, stem);
+  while (table_get(&cut->segment_names, name)) /* `h_2` may be the name of another statement too */
+    name = intern_str(cut->sem->names, arena_printf(arena, "%s_%u", base, (unsigned)++times));
+  if (name != stem) table_put(arena, &cut->segment_names, stem, (void *)times);
+  table_put(arena, &cut->segment_names, name, (void *)(uintptr_t)1);
   return name;
 }
 
@@ -250,7 +251,7 @@ static void build_segment(Cut *cut, Id first, Id last) {
     segment.name = draft->name;
     segment.trips = draft->trips;
   }
-  segment.name = segment_name(graph, segment.name);
+  segment.name = segment_name(cut, segment.name);
   vec_push(graph->arena, &graph->segments, segment);
   Id id = graph->segments.count - 1;
   for (Id d = first; d <= last; d++) {

@@ -5,7 +5,7 @@
 
 #include "semantic/internal.h"
 
-enum { MAX_UNROLLED_OPS = 10000 };
+enum { MAX_UNROLLED_OPS = 10000, MAX_OPS = 20000, MAX_PARAMS = 4096, MAX_DRAFTS = 2048 };
 
 /* What the user wrote for it. */
 static const char *written(OpKind kind) {
@@ -79,6 +79,25 @@ static bool batch_rule(Sem *sem, OpKind kind, Span span, const Id *inputs, unsig
   return false;
 }
 
+bool is_too_long(Sem *sem, Span span) {
+  if (sem->too_long) return true;
+  bool ops = sem->graph->ops.count >= MAX_OPS, params = sem->graph->params.count >= MAX_PARAMS;
+  sem->too_long = ops || params || sem->drafts.count >= MAX_DRAFTS;
+  if (!sem->too_long) return false;
+  Diag *diag = report(sem, "E0319", span, "the model has more than %d %s",
+                      ops      ? MAX_OPS
+                      : params ? MAX_PARAMS
+                               : MAX_DRAFTS,
+                      ops      ? "operations"
+                      : params ? "parameters"
+                               : "statements outside of blocks and loops");
+  diag_note(diag,
+            sem->unrolling
+                ? "a `repeat` inside a `repeat`, and one whose index is used, are unrolled"
+                : "a block is written out at each of its calls; a `repeat` is one loop, however many trips it has");
+  return true;
+}
+
 static void start_draft(Sem *sem) {
   if (sem->current != NO_ID) return;
   Draft draft = {.name = sem->pending_name, .span = sem->pending_span, .trips = 1};
@@ -101,7 +120,7 @@ Val emit(Sem *sem, OpKind kind, Span span, const Id *inputs, unsigned count, uns
     return val_error();
   }
   bool sum = false;
-  if (!unroll_limit(sem, span) || !check_tensor(sem, span, "the result", rank, axes) ||
+  if (is_too_long(sem, span) || !unroll_limit(sem, span) || !check_tensor(sem, span, "the result", rank, axes) ||
       !batch_rule(sem, kind, span, inputs, count, rank, axes, &sum))
     return val_error();
   start_draft(sem);

@@ -39,7 +39,7 @@ void bind_local(Sem *sem, Frame *frame, const Name *name, Val value) {
     diag_help(diag, "choose another name");
     if (local) return;
     Local silent = {.name = name->text, .span = name->span, .is_value = true, .value = val_error()};
-    vec_push(sem->arena, &frame->locals, silent);
+    add_local(sem, frame, silent);
     return;
   }
   if (value.kind == VAL_TENSOR) {
@@ -52,7 +52,7 @@ void bind_local(Sem *sem, Frame *frame, const Name *name, Val value) {
     return;
   }
   Local fresh = {.name = name->text, .span = name->span, .is_value = true, .value = value};
-  vec_push(sem->arena, &frame->locals, fresh);
+  add_local(sem, frame, fresh);
 }
 
 static void exec_assign(Sem *sem, Frame *frame, const Stmt *stmt) {
@@ -242,7 +242,7 @@ static void declare_input(Sem *sem, Frame *frame, const Input *input) {
   }
   if (!type) {
     local.value = val_number(input->value ? const_eval(sem, frame->unit, NULL, input->value) : (Const){0});
-    vec_push(sem->arena, &frame->locals, local);
+    add_local(sem, frame, local);
     return;
   }
   data.span = span_join(input->name.span, type->span);
@@ -292,7 +292,7 @@ static void declare_input(Sem *sem, Frame *frame, const Input *input) {
     vec_push(sem->arena, &sem->graph->values, value);
     local.value = val_tensor(sem->graph->values.count - 1);
   }
-  vec_push(sem->arena, &frame->locals, local);
+  add_local(sem, frame, local);
 }
 
 void elaborate_model(Sem *sem) {

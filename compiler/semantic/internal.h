@@ -113,6 +113,7 @@ typedef struct Local {
   bool is_value; /* assigned by a statement, or an input */
   Val value;
   Id axis;
+  void *shadowed; /* the entry of its name in the frame's table before */
 } Local;
 
 typedef struct Seen { /* an expression that was computed in this frame, for hints */
@@ -126,7 +127,8 @@ struct Frame {
   Frame *caller;
   Span call;
   Naming *naming;
-  VEC(Local) locals;
+  VEC(Local) locals; /* in order; added and dropped at the end */
+  Table local_places; /* name -> its last place in `locals`, from 1 */
   VEC(Seen) seen;
   bool has_run; /* `..` is bound */
   uint32_t run_count;
@@ -182,6 +184,7 @@ struct Sem {
   Unit *root;
   const Symbol *model;
   unsigned const_depth, depth; /* of recursion: constants; expressions and statements */
+  uint32_t steps;              /* expressions and statements, each as often as its block is called */
 
   /* sections */
   const Item *section_item[16]; /* by section index, NULL when absent */
@@ -203,7 +206,7 @@ struct Sem {
   Id loop;             /* the draft of the kept repeat that we are in, or NO_ID */
   unsigned unrolling;
   uint32_t unrolled_ops, unrolled_trips;
-  bool unroll_failed;
+  bool unroll_failed, too_long;
   VEC(uint8_t) batch_sum;  /* per value: a sum over the batch that is complete only after the last micro-batch */
   Id error_axis;
   Id batch;
@@ -220,6 +223,9 @@ Symbol *unit_symbol(const Unit *unit, const char *name);
 /* Resolves `name` or `module.name` from a unit; NULL when there is none. */
 Symbol *find_symbol(Sem *sem, const Unit *unit, const char *dotted);
 Local *find_local(Frame *frame, const char *name);
+void add_local(Sem *sem, Frame *frame, Local local);
+/* Forgets all but the first `count`. */
+void drop_locals(Sem *sem, Frame *frame, uint32_t count);
 /* Best spelling among candidates, for "did you mean". */
 typedef struct Spelling {
   const char *wanted, *best;
@@ -333,6 +339,8 @@ Val emit_binary(Sem *sem, OpKind kind, const Expr *expr, Span operator_span, Val
                 const Expr *right);
 Val emit_sum(Sem *sem, Span span, Id x, unsigned axes_mask, double factor);
 Val emit_permute(Sem *sem, Span span, Id x, const unsigned *order);
+/* Work on a model is bounded: true, after a report, when no operation, parameter or statement can be added. */
+bool is_too_long(Sem *sem, Span span);
 Id draft_const(Sem *sem, double number);
 Value *value_at(Sem *sem, Id id);
 

@@ -166,7 +166,7 @@ static void keep_loop(Sem *sem, Frame *frame, const Stmt *stmt, const char *name
   sem->loop_depth--;
   sem->loop = NO_ID;
   frame->naming = outer;
-  frame->locals.count = locals;
+  drop_locals(sem, frame, locals);
   begin_segment(sem, resume, resume_span);
 }
 
@@ -195,13 +195,13 @@ static void unroll(Sem *sem, Frame *frame, const Stmt *stmt, const char *name, i
     unsigned errors = diag_errors(sem->diagnostics);
     if (stmt->index.text) {
       Local index = {.name = stmt->index.text, .span = stmt->index.span, .value = val_number(const_int(i))};
-      vec_push(sem->arena, &frame->locals, index);
+      add_local(sem, frame, index);
     }
     if (segments) begin_segment(sem, arena_printf(sem->arena, "%s_%" PRId64, name, i), stmt->span);
     frame->naming = &inner;
     exec_list(sem, frame, stmt->body, stmt->body_count);
     frame->naming = outer;
-    frame->locals.count = locals;
+    drop_locals(sem, frame, locals);
     if (diag_errors(sem->diagnostics) != errors) break;
   }
   sem->unrolling--;

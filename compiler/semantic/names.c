@@ -78,10 +78,21 @@ Symbol *find_symbol(Sem *sem, const Unit *unit, const char *dotted) {
 }
 
 Local *find_local(Frame *frame, const char *name) {
-  if (!frame) return NULL;
-  for (uint32_t i = frame->locals.count; i-- > 0;)
-    if (frame->locals.at[i].name == name) return &frame->locals.at[i];
-  return NULL;
+  uintptr_t place = frame ? (uintptr_t)table_get(&frame->local_places, name) : 0;
+  return place ? &frame->locals.at[place - 1] : NULL;
+}
+
+void add_local(Sem *sem, Frame *frame, Local local) {
+  local.shadowed = table_get(&frame->local_places, local.name);
+  vec_push(sem->arena, &frame->locals, local);
+  table_put(sem->arena, &frame->local_places, local.name, (void *)(uintptr_t)frame->locals.count);
+}
+
+void drop_locals(Sem *sem, Frame *frame, uint32_t count) {
+  while (frame->locals.count > count) {
+    const Local *last = &frame->locals.at[--frame->locals.count];
+    table_put(sem->arena, &frame->local_places, last->name, last->shadowed);
+  }
 }
 
 Spelling spelling_of(const char *wanted) {

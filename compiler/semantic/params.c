@@ -116,7 +116,7 @@ static void declare_param(Sem *sem, Frame *frame, const ParamDecl *decl, bool fr
   Span span = decl->type ? span_join(decl->name.span, decl->type->span) : decl->name.span;
   Param param = {.span = span, .frozen = frozen, .segment = NO_ID};
   Local local = {.name = name, .span = decl->name.span, .value = val_error()};
-  bool usable = decl->type && read_shape(sem, frame, decl, &param);
+  bool usable = !is_too_long(sem, span) && decl->type && read_shape(sem, frame, decl, &param);
   usable &= read_init(sem, frame, decl->init, &param.init);
   if (usable) {
     param.name = naming_child(sem, frame->naming, name);
@@ -136,7 +136,7 @@ static void declare_param(Sem *sem, Frame *frame, const ParamDecl *decl, bool fr
     vec_push(sem->arena, &sem->graph->values, value);
     local.value = val_tensor(sem->graph->values.count - 1);
   }
-  vec_push(sem->arena, &frame->locals, local);
+  add_local(sem, frame, local);
 }
 
 void declare_params(Sem *sem, Frame *frame, const Stmt *stmt) {

@@ -11,7 +11,7 @@ typedef VEC(Symbol *) Symbols;
 
 static void add_name(Sem *sem, Frame *frame, const Name *name) {
   Local local = {.name = name->text, .span = name->span, .value = val_error()};
-  if (name->text && !find_local(frame, name->text)) vec_push(sem->arena, &frame->locals, local);
+  if (name->text && !find_local(frame, name->text)) add_local(sem, frame, local);
 }
 
 static void add_names(Sem *sem, Frame *frame, Stmt *const *body, uint32_t count) {
@@ -104,7 +104,7 @@ static bool make_input(Sem *sem, Frame *frame, const Input *input) {
     vec_push(sem->arena, &sem->graph->values, value);
     local.value = val_tensor(sem->graph->values.count - 1);
   }
-  vec_push(sem->arena, &frame->locals, local);
+  add_local(sem, frame, local);
   return true;
 }
 

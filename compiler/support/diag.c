@@ -1,12 +1,12 @@
 /* The collection of sources and diagnostics. Owns the rule of what is kept: one report per code and place, and no
- * error after the twentieth. What is not kept is still a valid Diag, so that no pass has to ask. Everything given
- * as text is formatted at once into the arena; rendering is in diag_render.c. */
+ * error after the twentieth and no warning after the hundredth. What is not kept is still a valid Diag, so that no pass
+ * has to ask. Everything given as text is formatted at once into the arena; rendering is in diag_render.c. */
 #include <string.h>
 
 #include "support/diag_data.h"
 #include "support/utf8.h"
 
-enum { MOST_ERRORS = 20 };
+enum { MOST_ERRORS = 20, MOST_WARNINGS = 100 };
 
 Diagnostics *diagnostics_new(Arena *arena) {
   Diagnostics *all = ARENA_NEW(arena, Diagnostics);
@@ -14,11 +14,37 @@ Diagnostics *diagnostics_new(Arena *arena) {
   return all;
 }
 
+/* Bytes of the character at `at`; one that is not UTF-8 stands alone. */
+static uint32_t character_length(const Source *source, uint32_t at) {
+  uint32_t code;
+  unsigned length = utf8_decode(source->text + at, source->length - at, &code);
+  return length == 0 ? 1 : length;
+}
+
+static void set_milestones(Arena *arena, SourceFile *file) {
+  uint32_t characters = 0;
+  for (uint32_t at = 0; at < file->source.length && at < UINT32_MAX - 4; characters++) {
+    if (at / MILESTONE >= file->milestones.count) vec_push(arena, &file->milestones, ((Milestone){at, characters}));
+    at += character_length(&file->source, at);
+  }
+}
+
+/* Characters of the source before `offset`. */
+static uint32_t characters_before(const SourceFile *file, uint32_t offset) {
+  uint32_t which = offset / MILESTONE;
+  if (which >= file->milestones.count) which = file->milestones.count - 1;
+  Milestone from = file->milestones.count ? file->milestones.at[which] : (Milestone){0, 0};
+  if (from.at > offset) from = which ? file->milestones.at[which - 1] : (Milestone){0, 0};
+  for (; from.at < offset; from.characters++) from.at += character_length(&file->source, from.at);
+  return from.characters;
+}
+
 uint32_t diag_add_source(Diagnostics *all, const char *path, const char *text, size_t length) {
   SourceFile file = {.source = {arena_strdup(all->arena, path), text, length}};
   vec_push(all->arena, &file.lines, 0);
   for (size_t i = 0; i < length && i < UINT32_MAX; i++)
     if (text[i] == '\n') vec_push(all->arena, &file.lines, (uint32_t)i + 1);
+  set_milestones(all->arena, &file);
   vec_push(all->arena, &all->sources, file);
   return all->sources.count - 1;
 }
@@ -53,14 +79,8 @@ void diag_line_column(const Diagnostics *all, Span span, uint32_t *line, uint32_
   const SourceFile *file = &all->sources.at[span.file];
   uint32_t offset = span.begin > file->source.length ? (uint32_t)file->source.length : span.begin;
   uint32_t at_line = source_line_of(file, offset);
-  uint32_t columns = 1;
-  for (uint32_t at = file->lines.at[at_line]; at < offset; columns++) {
-    uint32_t code;
-    unsigned length = utf8_decode(file->source.text + at, file->source.length - at, &code);
-    at += length == 0 ? 1 : length;
-  }
   *line = at_line + 1;
-  *column = columns;
+  *column = characters_before(file, offset) - characters_before(file, file->lines.at[at_line]) + 1;
 }
 
 static bool reported_before(const Diagnostics *all, const Diag *diag) {
@@ -91,7 +111,8 @@ static Diag *report(Diagnostics *all, DiagLevel level, const char *code, Span sp
   diag->code = arena_strdup(all->arena, code);
   diag->span = span;
   diag->message = arena_vprintf(all->arena, format, arguments);
-  if (!is_wanted(all, diag) || reported_before(all, diag) || (level == DIAG_ERROR && diag_full(all))) return diag;
+  bool full = level == DIAG_ERROR ? diag_full(all) : diag_warnings(all) >= MOST_WARNINGS;
+  if (full || !is_wanted(all, diag) || reported_before(all, diag)) return diag;
   if (level == DIAG_ERROR) all->errors++;
   vec_push(all->arena, &all->reports, diag);
   return diag;

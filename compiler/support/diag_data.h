@@ -21,9 +21,17 @@ struct Diag {
   VEC(const char *) helps;
 };
 
+/* The first character at or after each MILESTONE bytes of a source: its offset, and how many characters come before it.
+ * A column is found from there, however long its line is. */
+enum { MILESTONE = 1024 };
+typedef struct Milestone {
+  uint32_t at, characters;
+} Milestone;
+
 typedef struct SourceFile {
   Source source;
   VEC(uint32_t) lines; /* byte offset of the begin of each line; at least one */
+  VEC(Milestone) milestones;
 } SourceFile;
 
 typedef struct WarningRule {

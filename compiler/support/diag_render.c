@@ -8,7 +8,7 @@
 #include "support/diag_data.h"
 #include "support/utf8.h"
 
-enum { TAB_WIDTH = 4, WIDEST_LINE = 200, WINDOW = 160, WINDOW_LEAD = 40 };
+enum { TAB_WIDTH = 4, WIDEST_LINE = 200, WINDOW = 160, WINDOW_LEAD = 40, LONGEST_DRAWN = 4096 };
 #define WIDE_TAIL UINT32_MAX /* the second column of a wide character */
 
 typedef enum Style { PLAIN, BOLD, GUTTER, ERROR, WARNING, SECONDARY, ESCAPED, HELP } Style;
@@ -185,8 +185,20 @@ typedef struct Line {
   uint32_t first, last;  /* window of display columns shown */
 } Line;
 
-static Line draw_line(Renderer *to, const SourceFile *file, uint32_t number) {
-  Line line = {.file = file, .number = number, .bytes = source_line_span(file, number)};
+/* Of a very long line only what is around `offset` is drawn. */
+static Span drawn_bytes(const SourceFile *file, uint32_t number, uint32_t offset) {
+  Span bytes = source_line_span(file, number);
+  if (bytes.end - bytes.begin <= 2 * LONGEST_DRAWN) return bytes;
+  if (offset > bytes.end - LONGEST_DRAWN) offset = bytes.end - LONGEST_DRAWN;
+  if (offset < bytes.begin + LONGEST_DRAWN) offset = bytes.begin + LONGEST_DRAWN;
+  bytes.begin = offset - LONGEST_DRAWN;
+  bytes.end = offset + LONGEST_DRAWN;
+  while (bytes.begin < offset && ((unsigned char)file->source.text[bytes.begin] & 0xc0) == 0x80) bytes.begin++;
+  return bytes;
+}
+
+static Line draw_line(Renderer *to, const SourceFile *file, uint32_t number, uint32_t offset) {
+  Line line = {.file = file, .number = number, .bytes = drawn_bytes(file, number, offset)};
   uint32_t column = 0;
   for (uint32_t at = line.bytes.begin; at < line.bytes.end;) {
     char shown[12];
@@ -381,7 +393,12 @@ static void put_corner(Renderer *to, const Marks *marks, uint32_t which, const L
 }
 
 static void put_line(Renderer *to, const SourceFile *file, const Marks *marks, uint32_t number) {
-  Line line = draw_line(to, file, number);
+  uint32_t leftmost = UINT32_MAX;
+  for (uint32_t i = 0; i < marks->count; i++) {
+    const Mark *mark = &marks->at[i];
+    if (mark->depth == 0 && mark->first_line == number && mark->span.begin < leftmost) leftmost = mark->span.begin;
+  }
+  Line line = draw_line(to, file, number, leftmost == UINT32_MAX ? 0 : leftmost);
   Marks single = {0};
   for (uint32_t i = 0; i < marks->count; i++) {
     Mark mark = marks->at[i];

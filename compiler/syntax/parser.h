@@ -63,6 +63,7 @@ typedef struct Parser {
   void *scanner;                    /* flex */
   uint32_t offset;                  /* lexer: of the next token */
   uint32_t string_line_end;         /* lexer: where the last line with a string without end ends, or 0 */
+  bool comment_without_end;         /* lexer: no block comment from here on has an end */
   bool any_token;                   /* lexer: `pd` is a keyword only as the first token */
   bool ended;                       /* lexer: the end was read */
   bool stopped;                     /* after an error beyond which nothing is read or reported */
