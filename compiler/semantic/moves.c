@@ -166,8 +166,7 @@ Val rule_split(Call *call) {
       parts[i] = axis_of_expr(sem, call->frame->unit, call->frame, call->rest[i]);
       if (axis_is_error(sem, parts[i])) return val_error();
       int64_t part = sem->graph->axes.at[parts[i]].size;
-      if (part < 1 || __builtin_add_overflow(sum, part, &sum)) sum = -1;
-      if (sum < 0) break;
+      if (sum >= 0 && (part < 1 || __builtin_add_overflow(sum, part, &sum))) sum = -1;
     }
     if (sum != size) {
       Diag *diag =
