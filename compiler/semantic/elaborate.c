@@ -311,7 +311,7 @@ void elaborate_model(Sem *sem) {
     report(sem, "E0317", item->name.span, "model `%s` has no input", sem->model->name);
   check_layout(sem);
   exec_list(sem, &frame, item->body, item->body_count);
-  if (!sem->has_loss && !diag_full(sem->diagnostics)) {
+  if (!sem->has_loss && !sem->too_long && !diag_full(sem->diagnostics)) {
     Diag *diag = report(sem, "E0220", item->name.span, "model `%s` has no `loss`", sem->model->name);
     diag_help(diag, "end it with `loss ...;`: what training makes small");
   }

@@ -3,7 +3,7 @@
 
 #include "semantic/internal.h"
 
-enum { MAX_DEPTH = 2000, MAX_STEPS = 1000000 };
+enum { MAX_DEPTH = 2000, MAX_STEPS = 200000 };
 
 static Val eval_name(Sem *sem, Frame *frame, const Expr *expr) {
   const Local *local = find_local(frame, expr->name.text);
@@ -146,6 +146,7 @@ bool go_deeper(Sem *sem, Span span) {
   if (++sem->steps > MAX_STEPS) {
     Diag *diag = report(sem, "E0319", span, "the model has more than %d statements and expressions", MAX_STEPS);
     diag_note(diag, "a block is written out at each of its calls, and blocks call each other");
+    sem->too_long = true;
     return false;
   }
   if (sem->depth < MAX_DEPTH) {

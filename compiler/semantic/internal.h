@@ -206,7 +206,8 @@ struct Sem {
   Id loop;             /* the draft of the kept repeat that we are in, or NO_ID */
   unsigned unrolling;
   uint32_t unrolled_ops, unrolled_trips;
-  bool unroll_failed, too_long;
+  bool unroll_failed;
+  bool too_long; /* reported; nothing more is added */
   VEC(uint8_t) batch_sum;  /* per value: a sum over the batch that is complete only after the last micro-batch */
   Id error_axis;
   Id batch;

@@ -97,7 +97,7 @@ def hostile(text, wanted):
     path = os.path.join(directory(), "hostile.pd")
     with open(path, "wb") as file:
         file.write(text if isinstance(text, bytes) else text.encode())
-    for words in (("check",), ("fmt",), ("--emit=ast",)):
+    for words in (("check",), ("--emit=ast",)) + ((("fmt",),) if wanted is None else ()):
         code, err, seconds = timed(words, path)
         check(code in (0, 1), "pdc %s: exit status %d: %s" % (words, code, err[:400]))
         check(seconds < SECONDS, "pdc %s took %.2f s of processor time" % (words, seconds))
