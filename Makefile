@@ -10,7 +10,8 @@ BISON = bison
 OPT ?= -O2
 WARN = -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes
 CSTD = -std=c11 -D_GNU_SOURCE
-# numeric code of the runtime and of emitted programs is compiled alike
+# numeric code of the runtime and of emitted programs is compiled alike, but that the loops of emitted programs never fuse
+# a product with a sum: which operations share a loop must not change a bit (what wants it, says fma)
 NUMERIC = -march=native -fno-math-errno -fno-trapping-math -ffp-contract=fast -fopenmp
 LINK = -lopenblas -ldnnl -ljansson -lmd -lz -lm -fopenmp
 export OMPI_CC = $(CC)
@@ -48,7 +49,7 @@ $(LIB)/libpdrt.a: $(RUNTIME_OBJ) $(HOST_OBJ)
 
 $(LIB)/cflags: Makefile
 	@mkdir -p $(@D)
-	echo '$(CSTD) $(NUMERIC) -Wall' > $@
+	echo '$(CSTD) $(NUMERIC) -ffp-contract=off -Wall' > $@
 $(LIB)/libs: Makefile
 	@mkdir -p $(@D)
 	echo '$(LINK)' > $@

@@ -9,6 +9,9 @@
  * in reverse program order. Gradients are of the loss, whose own gradient is 1. */
 bool autodiff_run(Graph *graph, const Config *config, Diagnostics *diagnostics);
 
+/* recompute=selective (recompute.c): cheap forward results that I and W read are computed there again, not kept. */
+void recompute_selectively(Graph *graph);
+
 /* Gradient rule of one operation (gradients.c): given the gradients of its results (NO_ID where none), calls `give` with
  * the gradient of input k for every input that `wants`. */
 typedef struct Gradients Gradients;

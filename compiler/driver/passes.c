@@ -82,6 +82,7 @@ bool passes_plan(Compilation *c) {
   stages_count_chunks(c->arena, &c->semantic.config);
   const char *broken = graph_verify(graph);
   if (!broken && check_limits(c) && distribute_run(graph, config, c->diagnostics) && autodiff_run(graph, config, c->diagnostics)) {
+    if (config->recompute == RECOMPUTE_SELECTIVE) recompute_selectively(graph);
     broken = graph_verify(graph);
     if (!limits_check(graph, config, c->diagnostics)) return false;
     cost_run(graph);

@@ -408,10 +408,13 @@ LAYOUTS = {
     "pp=2 dp=2 tp=2": {"parallel.tp": 2, "parallel.pp": 2, "parallel.dp": 2, "schedule.microbatch": 1},
 }
 
+RECOMPUTED = {"schedule.recompute": "selective", "parallel.tp": 2}
+
 for name, (rules, source, parameters) in SPLIT.items():
     text = DIMS + "shard < batch=dp; %s; >\n" % rules + source
     for layout, defines in LAYOUTS.items():
         kernels = ("host", "ref") if layout == "tp=2" else ("host",)
         add("%s on %s" % (name, layout), gradients_agree, text, parameters, defines, kernels, 20 if layout == "one rank" else 4)
+    add("%s recomputed selectively" % name, gradients_agree, text, parameters, RECOMPUTED, ("host",), 4)
 
 harness.main(__name__)

@@ -97,13 +97,27 @@ def parity(model, layout):
         tensors_equal(weights, same[3], "weights after five steps, against pp=1")
 
 
-def recomputed(model, layout):
-    """Computing activations once more changes no bit."""
+def activations(model, layout, recompute):
+    """Bytes of activations on a rank of each stage."""
+    pp, dp, tp, microbatch, kind, chunks = layout
+    program, sizes = MODELS[model]
+    text = harness.emit("memory", read_program(program), {
+        **sizes, "parallel.pp": pp, "parallel.dp": dp, "parallel.tp": tp, "schedule.kind": kind, "schedule.chunks": chunks,
+        "schedule.microbatch": microbatch, "schedule.recompute": recompute})
+    lines = [line.split() for line in text.splitlines()]
+    column = lines[0].index("activations")
+    return [int(line[column]) for line in lines[1:]]
+
+
+def recomputed(model, layout, which):
+    """Computing activations once more changes no bit, and keeps fewer of them."""
     plain = run_of(model, layout)
     weights = once(("weights", model), lambda: weights_of(model))
-    done = train(program_of(model, layout, {"schedule.recompute": "full"}), "--steps=%d" % STEPS, data=data_of(model), init=weights)
+    done = train(program_of(model, layout, {"schedule.recompute": which}), "--steps=%d" % STEPS, data=data_of(model), init=weights)
     check(done.losses == plain[0] and done.norms == plain[1], "losses %s, without recomputation %s" % (done.losses, plain[0]))
     tensors_equal(done.weights, plain[3], "weights after five steps, against those without recomputation")
+    kept = {recompute: max(activations(model, layout, recompute)) for recompute in ("none", which)}
+    check(kept[which] < kept["none"], "bytes of activations on a rank: %s" % kept)
 
 
 LAYOUTS = [((4, 1, 1, 3, "1f1b", 1), "E|tt||ttL"), ((2, 1, 1, 1, "interleaved", 2), "Ettt|||tL"), ((2, 1, 1, 1, "zb-v", 2), "E||t*4|L"),
@@ -135,7 +149,8 @@ def threaded(model):
 
 for model in MODELS:
     for layout in ((1, 1, 1, 3, "gpipe", 1), (2, 1, 1, 3, "1f1b", 1), (2, 2, 1, 2, "zb-h1", 1), (2, 1, 1, 1, "interleaved", 2)):
-        add("%s recomputed %s" % (model, name_of(layout)), recomputed, model, layout)
+        for which in ("selective", "full"):
+            add("%s recompute=%s %s" % (model, which, name_of(layout)), recomputed, model, layout, which)
     add("%s threads" % model, threaded, model)
     for layout, text in LAYOUTS:
         add("%s layout %s %s" % (model, text, name_of(layout)), laid_out, model, layout, text)
