@@ -27,14 +27,19 @@ HOST_OBJ := $(HOST_SRC:%.c=$(BUILD)/%.o)
 # the memory layout is computed by the same files in the compiler and in the program
 SHARED_OBJ := $(patsubst %,$(BUILD)/compiler/shared/%.o,layout walk schedule)
 
+# the runtime of the cuda target, where there is a CUDA toolkit to build it with
+CUDA ?= /usr/local/cuda
+CUDA_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(wildcard runtime/cuda/*.c))
+CUDA_LIB = $(if $(wildcard $(CUDA)/include/cublasLt.h),$(BUILD)/lib/pdc/libpdrt_cuda.a)
+
 COMPILER_INC = -Icompiler -I$(BUILD)/gen -Iruntime
 RUNTIME_INC = -Iruntime
 PDC_LIBS = -ljansson -lmd -lm
 # what an installed pdc needs to build programs: beside the compiler in lib/pdc
 LIB = $(BUILD)/lib/pdc
-HEADERS := $(wildcard runtime/*.h runtime/kernels/*.h)
+HEADERS := $(wildcard runtime/*.h runtime/kernels/*.h) runtime/cuda/launch.h
 TEMPLATES := $(wildcard templates/*/*.pd templates/cuda/*.cuh)
-LIB_FILES = $(LIB)/libpdrt.a $(LIB)/cflags $(LIB)/libs $(HEADERS:runtime/%=$(LIB)/include/%) $(TEMPLATES:templates/%=$(LIB)/%)
+LIB_FILES = $(LIB)/libpdrt.a $(LIB)/cflags $(LIB)/libs $(LIB)/nvccflags $(LIB)/cuda_cflags $(LIB)/cuda_libs $(CUDA_LIB) $(HEADERS:runtime/%=$(LIB)/include/%) $(TEMPLATES:templates/%=$(LIB)/%)
 
 .PHONY: all setup test promote fuzz demo install clean
 all: $(BUILD)/pdc $(LIB_FILES)
@@ -47,6 +52,20 @@ $(LIB)/libpdrt.a: $(RUNTIME_OBJ) $(HOST_OBJ)
 	rm -f $@
 	ar rcs $@ $^
 
+$(LIB)/libpdrt_cuda.a: $(RUNTIME_OBJ) $(CUDA_OBJ)
+	@mkdir -p $(@D)
+	rm -f $@
+	ar rcs $@ $^
+
+$(LIB)/nvccflags: Makefile
+	@mkdir -p $(@D)
+	echo '-O2 -std=c++17 -Werror all-warnings -Xptxas -warn-spills' > $@
+$(LIB)/cuda_cflags: Makefile
+	@mkdir -p $(@D)
+	echo '$(CSTD) -Wall' > $@
+$(LIB)/cuda_libs: Makefile
+	@mkdir -p $(@D)
+	echo '-lcudart -lcublasLt -lnccl -lstdc++ -ljansson -lmd -lz -lm -fopenmp' > $@
 $(LIB)/cflags: Makefile
 	@mkdir -p $(@D)
 	echo '$(CSTD) $(NUMERIC) -ffp-contract=off -Wall' > $@
@@ -77,11 +96,14 @@ $(BUILD)/compiler/%.o: compiler/%.c | $(BUILD)/gen/syntax/grammar.h $(BUILD)/gen
 $(BUILD)/compiler/shared/%.o: runtime/%.c
 	@mkdir -p $(@D)
 	$(CC) $(CSTD) $(OPT) -g $(WARN) $(RUNTIME_INC) -MMD -MP -c -o $@ $<
+$(BUILD)/runtime/cuda/%.o: runtime/cuda/%.c
+	@mkdir -p $(@D)
+	$(MPICC) $(CSTD) -O2 -g $(WARN) $(RUNTIME_INC) -isystem $(CUDA)/include -MMD -MP -c -o $@ $<
 $(BUILD)/runtime/%.o: runtime/%.c
 	@mkdir -p $(@D)
 	$(MPICC) $(CSTD) -O3 $(NUMERIC) -g $(WARN) $(RUNTIME_INC) -MMD -MP -c -o $@ $<
 
--include $(COMPILER_OBJ:.o=.d) $(RUNTIME_OBJ:.o=.d) $(HOST_OBJ:.o=.d) $(SHARED_OBJ:.o=.d)
+-include $(COMPILER_OBJ:.o=.d) $(RUNTIME_OBJ:.o=.d) $(HOST_OBJ:.o=.d) $(CUDA_OBJ:.o=.d) $(SHARED_OBJ:.o=.d)
 
 # unit tests: one Criterion program a file, linked with the compiler (without its main) and the runtime
 UNIT := $(patsubst tests/unit/%.c,$(BUILD)/tests/unit/%,$(wildcard tests/unit/*_test.c))

@@ -57,7 +57,7 @@ static double gradient_scale(const Check *c, const pd_part *part, int64_t elemen
   double sum = 0;
   if (part->owner && part->gradients)
     for (int64_t i = 0; i < part->elements; i++) {
-      double g = read_real(c->engine, part->gradients, i, c->program->real_bytes);
+      double g = read_real(c->engine, part->gradients, i, pd_wide_bytes(c->program));
       sum += g * g;
     }
   pd_sum_double(c->world->all, &sum, 1);
@@ -67,13 +67,13 @@ static double gradient_scale(const Check *c, const pd_part *part, int64_t elemen
 /* The gradient of one logical element, on all ranks. */
 static double gradient_at(const Check *c, const pd_part *part, int64_t element) {
   int64_t at = local_index(part, element);
-  double gradient = at >= 0 && part->owner ? read_real(c->engine, part->gradients, at, c->program->real_bytes) : 0;
+  double gradient = at >= 0 && part->owner ? read_real(c->engine, part->gradients, at, pd_wide_bytes(c->program)) : 0;
   pd_sum_double(c->world->all, &gradient, 1);
   return gradient;
 }
 
 static double difference_at(const Check *c, pd_part *part, int64_t element, double h) {
-  int bytes = c->program->real_bytes;
+  int bytes = pd_wide_bytes(c->program);
   int64_t at = local_index(part, element);
   double kept = at >= 0 ? read_real(c->engine, part->weights, at, bytes) : 0, difference = 0;
   static const struct {
@@ -94,7 +94,7 @@ static double check_tensor(const Check *c, pd_part *part, const char *name, int6
   int64_t *element = malloc(sizeof(int64_t) * (size_t)count);
   if (!gradient || !element) pd_fail(PD_EXIT_MEMORY, "no memory for the gradient check");
   loss_now(c); /* gradients at the weights themselves */
-  double scale = gradient_scale(c, part, size), worst = 0, h = c->program->real_bytes == 8 ? 1e-4 : 1e-2;
+  double scale = gradient_scale(c, part, size), worst = 0, h = pd_wide_bytes(c->program) == 8 ? 1e-4 : 1e-2;
   for (int64_t i = 0; i < count; i++) {
     element[i] = size <= elements ? i : (int64_t)pd_permute(c->seed, pd_purpose(name), (uint64_t)size, (uint64_t)i);
     gradient[i] = gradient_at(c, part, element[i]);

@@ -409,13 +409,32 @@ static bool whole_row(const pd_data *data, int input, int64_t sample, const part
 REAL_RUN(float)
 REAL_RUN(double)
 
+/* To the nearest, ties to even; a NaN stays one. */
+static uint16_t to_bf16(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  if (x != x) return (uint16_t)(bits >> 16 | 0x40);
+  return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static void real_run_bf16(const pd_source *source, const unsigned char *at, int64_t n, uint16_t *out) {
+  const int bytes = pd_element_bytes(source->type);
+  for (int64_t i = 0; i < n; i++) {
+    float x;
+    real_run_float(source, at + i * bytes, 1, &x);
+    out[i] = to_bf16(x);
+  }
+}
+
 static void real_row(const pd_data *data, int input, int64_t sample, const part *p, void *out) {
   const pd_source *source = &data->sources[input];
   const unsigned char *at = sample_at(source, sample);
   const int64_t run = p->size * p->inner;
   for (int64_t o = 0; o < p->outer; o++) {
     const unsigned char *from = at + (o * p->axis + p->first) * p->inner * pd_element_bytes(source->type);
-    if (data->program->real_bytes == 4)
+    if (data->program->real_bytes == 2)
+      real_run_bf16(source, from, run, (uint16_t *)out + o * run);
+    else if (data->program->real_bytes == 4)
       real_run_float(source, from, run, (float *)out + o * run);
     else
       real_run_double(source, from, run, (double *)out + o * run);

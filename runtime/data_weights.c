@@ -194,13 +194,13 @@ void pd_weights_load(const pd_program *program, pd_engine *engine, const char *p
   for (int64_t i = 0; i < list.count; i++) { /* all of the file is judged before any weight changes */
     check_tensor(&program->params[list.at[i].param], pd_safetensors_find(&file, list.at[i].name), &file);
   }
-  char *piece = malloc((size_t)(PIECE * program->real_bytes));
+  char *piece = malloc((size_t)(PIECE * pd_wide_bytes(program)));
   if (piece == NULL) pd_fail(PD_EXIT_MEMORY, "not enough memory to load `%s`", path);
   for (int64_t i = 0; i < list.count; i++) {
     const pd_tensor *tensor = pd_safetensors_find(&file, list.at[i].name);
     const pd_part part = pd_engine_part(engine, list.at[i].param, list.at[i].trip);
     if (part.weights == NULL) continue;
-    load_part(engine, program->real_bytes, &file, tensor, &part, piece);
+    load_part(engine, pd_wide_bytes(program), &file, tensor, &part, piece);
   }
   free(piece);
   names_free(&list);
@@ -263,7 +263,7 @@ static void create(pd_safetensors_writer *writer, const pd_program *program, con
     shapes[i] = (pd_tensor_shape){.name = list->at[i].name, .rank = param->rank};
     memcpy(shapes[i].shape, param->shape, sizeof shapes[i].shape);
   }
-  if (!pd_safetensors_create(writer, path, shapes, list->count, program->real_bytes, &problem)) {
+  if (!pd_safetensors_create(writer, path, shapes, list->count, pd_wide_bytes(program), &problem)) {
     pd_fail(PD_EXIT_CHECKPOINT, "%s", problem.text);
   }
   free(shapes);
@@ -276,7 +276,7 @@ void pd_weights_save(const pd_program *program, pd_engine *engine, const pd_worl
   names list = names_new(program, kind == PD_WEIGHT_GRADIENTS);
   const bool writes = world->rank == 0;
   offer *offers = writes ? calloc((size_t)world->size, sizeof *offers) : NULL;
-  char *piece = malloc((size_t)(PIECE * program->real_bytes));
+  char *piece = malloc((size_t)(PIECE * pd_wide_bytes(program)));
   if ((writes && offers == NULL) || piece == NULL) pd_fail(PD_EXIT_MEMORY, "not enough memory to save `%s`", path);
   if (writes) create(&writer, program, &list, path);
   for (int64_t i = 0; i < list.count; i++) {
@@ -287,7 +287,7 @@ void pd_weights_save(const pd_program *program, pd_engine *engine, const pd_worl
     if (writes)
       gather(engine, &writer, i, world, offers, own, piece);
     else
-      send_part(engine, world, &mine, own, program->real_bytes, piece);
+      send_part(engine, world, &mine, own, pd_wide_bytes(program), piece);
   }
   if (writes && !pd_safetensors_finish(&writer, &problem)) pd_fail(PD_EXIT_CHECKPOINT, "%s", problem.text);
   free(piece);

@@ -69,9 +69,8 @@ void pd_device_frame(const pd_device *device, pd_frame *frame);
 
 void pd_device_clear(pd_device *device, void *at, int64_t bytes);
 void pd_device_copy(pd_device *device, void *to, const void *from, int64_t bytes);
-/* out[i] += a[i]: gradients of wires; gradients of parameters */
-void pd_device_add(pd_device *device, int64_t n, const void *a, void *out);
-void pd_device_add_gradients(pd_device *device, int64_t n, const void *a, void *out);
+/* out[i] += a[i]; wide: elements of pd_wide_bytes, else of the compute precision */
+void pd_device_add(pd_device *device, bool wide, int64_t n, const void *a, void *out);
 
 /* ---- messages between chunks ----
  *

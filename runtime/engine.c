@@ -333,6 +333,13 @@ static const char *logits_at(const pd_engine *engine, int64_t mb) {
   return NULL;
 }
 
+static float from_bf16(uint16_t half) {
+  const uint32_t bits = (uint32_t)half << 16;
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
 bool pd_engine_logits(pd_engine *engine, int64_t mb, int64_t first, int64_t count, double *out) {
   const int real = engine->program->real_bytes;
   const char *at = logits_at(engine, mb);
@@ -340,7 +347,9 @@ bool pd_engine_logits(pd_engine *engine, int64_t mb, int64_t first, int64_t coun
   char *reals = allocate((size_t)count, (size_t)real);
   pd_device_read(engine->device, reals, at + first * real, count * real);
   for (int64_t i = 0; i < count; i++) {
-    out[i] = real == 4 ? (double)((const float *)(void *)reals)[i] : ((const double *)(void *)reals)[i];
+    out[i] = real == 2   ? (double)from_bf16(((const uint16_t *)(void *)reals)[i])
+             : real == 4 ? (double)((const float *)(void *)reals)[i]
+                         : ((const double *)(void *)reals)[i];
   }
   free(reals);
   return true;

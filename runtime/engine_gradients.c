@@ -63,7 +63,7 @@ static void sum_piece(pd_engine *engine, const pd_tied_plan *tied, int64_t first
       pd_engine_show(engine, NULL, PD_NONE);
     }
     if (i == 0 && mine) pd_device_copy(device, sum, at, bytes);
-    if (i > 0) pd_device_add_gradients(device, bytes / engine->program->real_bytes, at, sum);
+    if (i > 0) pd_device_add(device, true, bytes / pd_wide_bytes(engine->program), at, sum);
   }
   pd_engine_show(engine, "its tied gradients to be received by the others", PD_NONE);
   pd_device_tied_wait(device);
@@ -72,12 +72,12 @@ static void sum_piece(pd_engine *engine, const pd_tied_plan *tied, int64_t first
 }
 
 static void sum_tied(pd_engine *engine, const pd_tied_plan *tied) {
-  const int64_t bytes = engine->program->params[tied->param].elements * engine->program->real_bytes;
+  const int64_t bytes = engine->program->params[tied->param].elements * pd_wide_bytes(engine->program);
   bool shared = false;
   for (int i = 0; i < tied->slot_count; i++) shared = shared || tied->slots[i].rank != engine->layout->pp_rank;
   if (!shared) { /* the first slot is here and gets the sum */
     for (int i = 1; i < tied->slot_count; i++) {
-      pd_device_add_gradients(engine->device, bytes / engine->program->real_bytes, engine->memory + tied->slots[i].at,
+      pd_device_add(engine->device, true, bytes / pd_wide_bytes(engine->program), engine->memory + tied->slots[i].at,
                               engine->memory + tied->gradients);
     }
     return;

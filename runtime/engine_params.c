@@ -35,8 +35,11 @@ static pd_local local_part(const pd_world *world, const pd_param_info *param) {
 }
 
 /* Where the newest weights lie that have this offset. */
+/* The weights, that the optimizer changes, of what the model reads at byte `offset` of the allocation. */
 static char *newest_at(const pd_engine *engine, int64_t offset) {
-  return engine->memory + offset + engine->newest * engine->layout->version_bytes;
+  const pd_layout *layout = engine->layout;
+  const int64_t inside = offset - layout->base[PD_MEMORY_PARAMETERS] + engine->newest * layout->version_bytes;
+  return engine->memory + layout->master + inside / engine->program->real_bytes * pd_wide_bytes(engine->program);
 }
 
 static void *at_or_null(const pd_engine *engine, int64_t base, int64_t offset) {
@@ -62,13 +65,13 @@ static void find_tied(const pd_engine *engine, int param, pd_part *part) {
 static void find_own(const pd_engine *engine, const pd_param_info *param, int64_t trip, pd_part *part) {
   const pd_layout *layout = engine->layout;
   const int64_t unit = first_unit_of(engine->program, param->segment) + trip;
-  const int64_t offset = param->offset * engine->program->real_bytes;
+  const int64_t offset = param->offset * pd_wide_bytes(engine->program);
   for (int c = 0; c < layout->chunk_count; c++) {
     const pd_chunk_plan *plan = &layout->chunks[c];
     if (unit < plan->first_unit || unit >= plan->first_unit + plan->unit_count) continue;
     const pd_unit_plan *at = &plan->units[unit - plan->first_unit];
     part->owner = true;
-    part->weights = newest_at(engine, at->weights + offset);
+    part->weights = newest_at(engine, at->weights) + offset;
     if (param->frozen) continue;
     part->gradients = at_or_null(engine, at->gradients, offset);
     for (int i = 0; i < 2; i++) part->moments[i] = at_or_null(engine, at->moments[i], offset);

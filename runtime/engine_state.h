@@ -106,7 +106,7 @@ static inline char *pd_slot(const pd_engine *engine, const pd_slots *slots, int6
   return engine->memory + slots->base + slots->bytes * (mb % slots->count);
 }
 static inline int64_t pd_wire_size(const pd_engine *engine, int wire) {
-  return engine->program->wires[wire].elements * engine->program->real_bytes;
+  return pd_wire_data_bytes(engine->program, wire);
 }
 void pd_engine_show(pd_engine *engine, const char *waits_for, int peer);
 

@@ -108,8 +108,8 @@ static void add_contributions(const pd_engine *engine, const pd_chunk_plan *plan
   const pd_segment_info *segment = &engine->program->segments[unit->segment];
   for (int k = 0; k < segment->in_count; k++) {
     if (unit->sum[k].home == PD_HOME_NONE) continue;
-    int64_t elements = engine->program->wires[pd_read_wire(segment, unit->trip, k)].elements;
-    pd_device_add(engine->device, elements, place_at(engine, plan, unit->d_in[k], mb),
+    const pd_wire_info *wire = &engine->program->wires[pd_read_wire(segment, unit->trip, k)];
+    pd_device_add(engine->device, wire->wide, wire->elements, place_at(engine, plan, unit->d_in[k], mb),
                   place_at(engine, plan, unit->sum[k], mb));
   }
 }

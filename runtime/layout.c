@@ -130,7 +130,7 @@ typedef struct sizes {
 } sizes;
 
 static int64_t gradient_bytes(const pd_program *program, const pd_segment_info *segment) {
-  return padded(segment->trained_elements * program->real_bytes);
+  return padded(segment->trained_elements * pd_wide_bytes(program));
 }
 
 static sizes measure(const context *c) {
@@ -151,7 +151,7 @@ static sizes measure(const context *c) {
     bool used;
     n.tied++;
     n.slots += tied_slots(c, p, NULL, &used);
-    n.buckets += 1 + c->program->params[p].elements * c->program->real_bytes / PD_BUCKET_BYTES;
+    n.buckets += 1 + c->program->params[p].elements * pd_wide_bytes(c->program) / PD_BUCKET_BYTES;
   }
   return n;
 }
@@ -254,8 +254,8 @@ static void place_units(context *c, pd_chunk_plan *plan) {
 
 static void place_tied(context *c, pd_tied_plan *tied) {
   const pd_param_info *param = &c->program->params[tied->param];
-  int64_t bytes = param->elements * c->program->real_bytes;
-  tied->weights = place(c, PD_MEMORY_PARAMETERS, bytes);
+  int64_t bytes = param->elements * pd_wide_bytes(c->program);
+  tied->weights = place(c, PD_MEMORY_PARAMETERS, param->elements * c->program->real_bytes);
   tied->gradients = tied->moments[0] = tied->moments[1] = PD_NONE;
   if (param->frozen) return;
   for (int i = 0; i < tied->slot_count; i++) {
@@ -285,7 +285,7 @@ static void place_tied_exchange(context *c) {
     if (tied->gradients == PD_NONE) continue;
     for (int i = 0; i < tied->slot_count; i++) {
       if (tied->slots[i].rank == c->rank) continue;
-      piece = largest(piece, padded(c->program->params[tied->param].elements * c->program->real_bytes));
+      piece = largest(piece, padded(c->program->params[tied->param].elements * pd_wide_bytes(c->program)));
     }
   }
   layout->tied_piece = piece < PD_BUCKET_BYTES ? piece : PD_BUCKET_BYTES;
@@ -295,6 +295,7 @@ static void place_tied_exchange(context *c) {
 
 static void place_data(context *c) {
   pd_layout *layout = c->layout;
+  layout->rows = layout->base[PD_MEMORY_WORKSPACE] + c->used[PD_MEMORY_WORKSPACE];
   for (int d = 0; d < c->program->data_count; d++) {
     const pd_data_info *data = &c->program->data[d];
     bool read = false;
@@ -308,6 +309,24 @@ static void place_data(context *c) {
     layout->data[d] = PD_NONE;
     if (read) layout->data[d] = place(c, PD_MEMORY_WORKSPACE, layout->data_stride[d] * c->program->microbatches);
   }
+  layout->rows_bytes = layout->base[PD_MEMORY_WORKSPACE] + c->used[PD_MEMORY_WORKSPACE] - layout->rows;
+}
+
+/* What a cuda program keeps on its device beside the model. */
+static void place_device(context *c) {
+  const pd_program *program = c->program;
+  pd_layout *layout = c->layout;
+  int64_t tensors = 0;
+  for (int p = 0; p < program->param_count; p++) {
+    tensors += program->params[p].per_trip ? program->segments[program->params[p].segment].trips : 1;
+  }
+  layout->results =
+      place(c, PD_MEMORY_WORKSPACE, (program->microbatches + 1) * (1 + program->metric_count) * (int64_t)sizeof(double));
+  layout->values = place(c, PD_MEMORY_WORKSPACE, (int64_t)sizeof(pd_step_values));
+  layout->squares = place(c, PD_MEMORY_WORKSPACE, tensors * (int64_t)sizeof(double));
+  layout->partial_squares = place(c, PD_MEMORY_WORKSPACE, PD_NORM_PARTS * (int64_t)sizeof(double));
+  layout->constants = place(c, PD_MEMORY_WORKSPACE, program->constant_count * (int64_t)sizeof(float));
+  layout->products = place(c, PD_MEMORY_WORKSPACE, program->product_space);
 }
 
 static void place_workspace(context *c) {
@@ -330,7 +349,8 @@ static void place_workspace(context *c) {
   layout->act = place(c, PD_MEMORY_WORKSPACE, act);
   layout->temp = place(c, PD_MEMORY_WORKSPACE, temp);
   layout->zero = place(c, PD_MEMORY_WORKSPACE, zero);
-  layout->tensor_elements = pd_sum_scratch(tensor, program->tp);
+  const bool host = program->target == PD_TARGET_HOST; /* a device's collectives have memory of their own */
+  layout->tensor_elements = host ? pd_sum_scratch(tensor, program->tp) : 0;
   layout->tensor = place(c, PD_MEMORY_WORKSPACE, layout->tensor_elements * program->real_bytes);
   int64_t shared_inner = place(c, PD_MEMORY_WORKSPACE, inner); /* fused backwards run one at a time */
   for (int i = 0; i < layout->chunk_count; i++) {
@@ -341,9 +361,11 @@ static void place_workspace(context *c) {
       slots->base = shared_inner;
     }
   }
-  int64_t reduction = program->dp > 1 ? pd_sum_scratch(largest_bucket(layout), program->dp) * program->real_bytes : 0;
+  int64_t reduction =
+      host && program->dp > 1 ? pd_sum_scratch(largest_bucket(layout), program->dp) * program->real_bytes : 0;
   for (int i = 0; i < 2; i++) layout->reductions[i] = place(c, PD_MEMORY_WORKSPACE, reduction);
   place_tied_exchange(c);
+  if (!host) place_device(c);
   place_data(c);
 }
 
@@ -355,10 +377,10 @@ static void add_bucket(pd_layout *layout, pd_bucket bucket) {
 
 /* `elements` from byte `offset` on, cut into pieces of at most a bucket. */
 static void add_cut(const context *c, pd_bucket whole) {
-  int64_t most = PD_BUCKET_BYTES / c->program->real_bytes;
+  int64_t most = PD_BUCKET_BYTES / pd_wide_bytes(c->program);
   for (int64_t done = 0; done < whole.elements; done += most) {
     pd_bucket piece = whole;
-    piece.offset += done * c->program->real_bytes;
+    piece.offset += done * pd_wide_bytes(c->program);
     piece.elements = whole.elements - done < most ? whole.elements - done : most;
     add_bucket(c->layout, piece);
   }
@@ -369,8 +391,8 @@ static void bucket_chunk(const context *c, const pd_chunk_plan *plan) {
   for (int64_t u = plan->unit_count - 1; u >= 0; u--) {
     const pd_unit_plan *unit = &plan->units[u];
     if (unit->gradients == PD_NONE) continue;
-    int64_t elements = gradient_bytes(c->program, &c->program->segments[unit->segment]) / c->program->real_bytes;
-    if ((open.elements + elements) * c->program->real_bytes > PD_BUCKET_BYTES) {
+    int64_t elements = gradient_bytes(c->program, &c->program->segments[unit->segment]) / pd_wide_bytes(c->program);
+    if ((open.elements + elements) * pd_wide_bytes(c->program) > PD_BUCKET_BYTES) {
       add_cut(c, open);
       open.elements = 0;
     }
@@ -423,6 +445,10 @@ static void place_all(context *c) {
   for (int t = 0; t < layout->tied_count; t++) place_tied(c, &layout->tied[t]);
   layout->version_bytes = c->used[PD_MEMORY_PARAMETERS];
   c->used[PD_MEMORY_PARAMETERS] *= layout->versions;
+  layout->master = layout->base[PD_MEMORY_PARAMETERS]; /* the same weights in f32, in the same order */
+  if (c->program->real_bytes < 4) {
+    layout->master = place(c, PD_MEMORY_PARAMETERS, layout->version_bytes / c->program->real_bytes * 4);
+  }
   make_buckets(c);
   place_workspace(c);
 }

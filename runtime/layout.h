@@ -34,6 +34,8 @@ int64_t pd_layout_total(const pd_layout *layout);
 #ifndef PD_BUCKET_BYTES /* tests make it small */
 #define PD_BUCKET_BYTES (16 << 20)
 #endif
+#define PD_NORM_PARTS 1024 /* cuda target: parts of a sum of squares (templates/cuda/pd_optimizer.cuh) */
+
 typedef struct pd_bucket {
   int chunk;          /* PD_NONE: a tied parameter */
   int64_t unit;       /* the unit whose last W makes it final (the bucket's lowest unit) */
@@ -141,6 +143,10 @@ struct pd_layout {
   int64_t tensor_elements;    /* what `tensor` holds */
   int64_t reductions[2];      /* receive space of gradient reductions: two are under way at once */
   int64_t tied_sum, tied_receive, tied_piece; /* the last: bytes of a tied gradient exchanged at a time */
+  int64_t master;             /* weights that the optimizer changes: those of the model, or in a bf16 program their f32 */
+  /* cuda target: workspace on the device */
+  int64_t results, values, squares, partial_squares, constants, products;
+  int64_t rows, rows_bytes;   /* where all data lie */
   int64_t data[PD_MAX_WIRES]; /* rows of all micro-batches, PD_NONE: not read here */
   int64_t data_stride[PD_MAX_WIRES];
 };

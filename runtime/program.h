@@ -14,6 +14,7 @@
 #include <stdint.h>
 
 #include "kernels/kernels.h"
+#include "step.h"
 
 #define PD_MAX_WIRES 16
 #define PD_NONE (-1)
@@ -42,6 +43,11 @@ typedef struct pd_frame {
   int64_t trip;
   int tp_rank;
   bool training;                  /* false: dropout is the identity, batch normalisation takes its running statistics */
+  /* of the cuda target only, whose pointers above are the device's */
+  struct pd_device *device;
+  void *stream;                    /* cudaStream_t that the unit's work goes to */
+  const pd_step_values *values;    /* step and inverse_counts where kernels read them, on the device */
+  const float *constants;          /* the program's, on the device */
 } pd_frame;
 
 typedef void pd_segment_function(const pd_frame *frame);
@@ -50,6 +56,7 @@ typedef struct pd_wire_info {
   const char *name;
   int64_t elements; /* of one micro-batch on one rank */
   bool needs_grad;
+  bool wide; /* f32 in a bf16 program too: a single number */
 } pd_wire_info;
 
 typedef struct pd_segment_info {
@@ -101,6 +108,16 @@ typedef struct pd_data_info {
   bool is_target;                   /* targets of a loss: PD_IGNORE is allowed */
 } pd_data_info;
 
+/* A product of the cuda target: C[m,n] = op(A) op(B), rows packed as in pd_kernels' gemm, `batch` of them one after the
+ * other. Element sizes: 4 is f32, 2 is bf16. */
+typedef struct pd_product_plan pd_product_plan;
+typedef struct pd_product {
+  bool ta, tb, accumulate; /* accumulate: C += */
+  int64_t m, n, k, batch;
+  int a_bytes, b_bytes, c_bytes;
+  pd_product_plan *plan; /* made at the start */
+} pd_product;
+
 typedef enum pd_optimizer { PD_SGD, PD_ADAM, PD_ADAMW, PD_LAMB } pd_optimizer;
 typedef enum pd_rate { PD_RATE_CONSTANT, PD_RATE_COSINE, PD_RATE_LINEAR, PD_RATE_WSD } pd_rate;
 
@@ -108,10 +125,13 @@ typedef struct pd_text_pair { /* key=value of a section, as written */
   const char *key, *value;
 } pd_text_pair;
 
+typedef enum pd_target { PD_TARGET_HOST, PD_TARGET_CUDA } pd_target;
+
 typedef struct pd_program {
   const char *model, *compiler; /* "gpt", "pdc 0.1.0" */
   const char *plan;             /* canonical JSON, NUL-terminated; NULL in the compiler */
-  int real_bytes;               /* 4 or 8 */
+  pd_target target;
+  int real_bytes;               /* 2 (bf16, cuda target), 4 or 8 */
   int pp, dp, tp, chunks;       /* chunks: per rank */
   int64_t batch, microbatch, microbatches;
   int64_t tokens_per_sample;    /* elements of one sample of the first integer input of rank 2 or more; else 1 */
@@ -140,13 +160,32 @@ typedef struct pd_program {
   int section_data_count;
   const pd_text_pair *section_data; /* data < > */
   double forward_flops, step_flops; /* one whole step of the whole program, for MFU */
+  /* of the cuda target */
+  int64_t product_space;    /* bytes that products may use as they like */
+  int constant_count;
+  const float *constants;   /* numbers that kernels want in memory */
+  int product_count;
+  pd_product *products;
+  /* of the host target */
   void (*use_kernels)(const char *set); /* selects the kernel set the segment functions call; NULL in the compiler */
 } pd_program;
 
 /* The emitted main: parses the command line, starts ranks if needed, trains. Returns the exit code. */
 int pd_main(const pd_program *program, int argc, char **argv);
 
-/* Called by segment functions. Sums (or maximum) over the tensor-parallel ranks, in place, in rank order: the same bits
+/* Bytes of an element of what is summed over micro-batches or ranks: gradients, moments, and the weights that the
+ * optimizer changes. In a bf16 program those are f32, and the weights that the model reads are copies of them. */
+static inline int pd_wide_bytes(const pd_program *program) {
+  return program->real_bytes < 4 ? 4 : program->real_bytes;
+}
+
+/* Bytes of a wire's elements, without padding. */
+static inline int64_t pd_wire_data_bytes(const pd_program *program, int wire) {
+  const pd_wire_info *info = &program->wires[wire];
+  return info->elements * (info->wide ? pd_wide_bytes(program) : program->real_bytes);
+}
+
+/* Called by segment functions of the host target. Sums (or maximum) over the tensor-parallel ranks, in place, in rank order: the same bits
  * on every member and for every layout of the other axes. */
 void pd_tp_sum_f32(float *x, int64_t n);
 void pd_tp_sum_f64(double *x, int64_t n);

@@ -59,7 +59,7 @@ static void show_parameters(const pd_program *program) {
   }
   char a[PD_FIGURE], b[PD_FIGURE], c[PD_FIGURE];
   printf("%s: %" PRId64 " parameter%s in %" PRId64 " tensor%s, %s, compiled by %s\n", program->model, all.elements,
-         plural(all.elements), all.tensors, plural(all.tensors), program->real_bytes == 4 ? "f32" : "f64",
+         plural(all.elements), all.tensors, plural(all.tensors), program->real_bytes == 2 ? "bf16 with f32 master weights" : program->real_bytes == 4 ? "f32" : "f64",
          program->compiler);
   row("decay", "%g on %" PRId64 " tensor%s (%s), none on %" PRId64 " (%s); frozen %" PRId64 " (%s)", program->decay,
       decayed.tensors, plural(decayed.tensors), pd_figure_count((double)decayed.elements, a), plain.tensors,

@@ -13,7 +13,7 @@ static int64_t padded(int64_t bytes) {
 }
 
 int64_t pd_wire_bytes(const pd_program *program, int wire) {
-  return padded(program->wires[wire].elements * program->real_bytes);
+  return padded(pd_wire_data_bytes(program, wire));
 }
 
 int64_t pd_unit_count(const pd_program *program) {

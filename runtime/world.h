@@ -24,7 +24,13 @@ enum {
   PD_EXIT_NUMERIC = 5,    /* loss or gradient is not finite */
   PD_EXIT_PEER = 6,       /* another rank failed or was lost */
   PD_EXIT_PLAN = 7,       /* ranks run different plans, or the plan does not fit the program */
-  PD_EXIT_MEMORY = 8      /* not enough memory */
+  PD_EXIT_MEMORY = 8,     /* not enough memory */
+  /* of programs for CUDA */
+  PD_EXIT_NO_DEVICE = 9,      /* there is no device */
+  PD_EXIT_DRIVER = 10,        /* there is no driver, or it is too old */
+  PD_EXIT_FEW_DEVICES = 11,   /* fewer devices than ranks on a node */
+  PD_EXIT_DEVICE_MEMORY = 12, /* the plan does not fit the device's memory */
+  PD_EXIT_CUDA = 13           /* a call of CUDA, cuBLASLt or NCCL failed */
 };
 
 /* MPI must be initialised. Checks nothing about sizes: the caller has. */

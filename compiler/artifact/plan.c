@@ -35,7 +35,7 @@ typedef struct Writer {
 /* ---- facts ---- */
 
 static const char *real_name(const Writer *w) {
-  return w->program->real_bytes == 8 ? "f64" : "f32";
+  return w->program->real_bytes == 8 ? "f64" : w->program->real_bytes == 2 ? "bf16" : "f32";
 }
 
 static int chunk_of_unit(const Writer *w, int64_t unit) {
@@ -108,7 +108,7 @@ static void count_costs(Writer *w) {
 }
 
 static int64_t wire_bytes(const Writer *w, int wire) {
-  return w->program->wires[wire].elements * w->program->real_bytes;
+  return pd_wire_data_bytes(w->program, wire);
 }
 
 static void gather(Writer *w) {
@@ -407,7 +407,7 @@ static void write_pipe(Writer *w) {
     if (elsewhere)
       write_operation(w, (Operation){.op = "tie_sum",
                                      .tensor = param->name,
-                                     .bytes = param->elements * w->program->real_bytes,
+                                     .bytes = param->elements * pd_wide_bytes(w->program),
                                      .after = "end"});
   }
   close_communicator(w);
@@ -435,7 +435,7 @@ static void write_replicas(Writer *w, int rank) {
     write_operation(w, (Operation){.op = "all_reduce",
                                    .tensor = tied ? w->program->params[buckets[b].param].name : NULL,
                                    .bucket = b,
-                                   .bytes = buckets[b].elements * w->program->real_bytes,
+                                   .bytes = buckets[b].elements * pd_wide_bytes(w->program),
                                    .after = tied ? "end" : last_weight_action(w, buckets[b].chunk)});
   }
   close_communicator(w);

@@ -65,7 +65,7 @@ static void put_table(Text *out, const Table *table) {
 
 void sharding_text(const Graph *graph, const Config *config, Text *out) {
   Table table = {.arena = out->arena};
-  int64_t real = config->compute == PRECISION_F64 ? 8 : 4;
+  int64_t real = real_bytes(config);
   text_printf(out, "%lld ranks: pp %lld x dp %lld x tp %lld; micro-batches of %lld; reals of %lld bytes\n\n",
               (long long)(config->pp * config->dp * config->tp), (long long)config->pp, (long long)config->dp,
               (long long)config->tp, (long long)config->microbatch, (long long)real);

@@ -26,6 +26,7 @@ static bool run(Compilation *c, const Options *o) {
   const char *text = read_whole(c->arena, o->input, &length);
   if (!text) return false;
   c->input.model = o->model;
+  c->target = o->target;
   c->input.defines = o->defines.at;
   c->input.define_count = o->defines.count;
   c->input.import_dirs = import_dirs(c->arena, o, &c->input.import_dir_count);
@@ -65,6 +66,7 @@ static bool write_text(const Compilation *c, const char *path, const Text *text)
   return spares_sources(c, path) && write_whole(c->arena, path, text->at ? text->at : "", text->length);
 }
 
+/* The C file, and beside it the plan and the kernels of a CUDA program. */
 static int deliver_c(Compilation *c, const Options *o, const char *name) {
   const char *path = o->output ? o->output : arena_printf(c->arena, "%s.c", name);
   if (!write_text(c, path, &c->c)) return EXIT_USAGE;
@@ -73,6 +75,7 @@ static int deliver_c(Compilation *c, const Options *o, const char *name) {
     return EXIT_OK; /* beside a device is no place */
   const char *slash = strrchr(path, '/');
   const char *directory = slash ? arena_strndup(c->arena, path, (size_t)(slash + 1 - path)) : "";
+  if (c->cu.length && !write_text(c, arena_printf(c->arena, "%s%s.cu", directory, name), &c->cu)) return EXIT_USAGE;
   return write_text(c, arena_printf(c->arena, "%s%s.plan.json", directory, name), &c->plan) ? EXIT_OK : EXIT_USAGE;
 }
 
@@ -83,7 +86,7 @@ static int deliver_program(Compilation *c, const Options *o, const char *name) {
     return EXIT_USAGE;
   }
   const char *path = o->output ? o->output : name;
-  return spares_sources(c, path) ? toolchain_build(c->arena, o, name, &c->c, &c->plan, path) : EXIT_USAGE;
+  return spares_sources(c, path) ? toolchain_build(c->arena, o, name, &c->c, &c->cu, &c->plan, path) : EXIT_USAGE;
 }
 
 /* A picture of the plan that was just made. */

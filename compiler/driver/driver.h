@@ -32,6 +32,9 @@ typedef struct Options {
   bool dependencies;           /* -MD */
   const char *dependency_file; /* -MF, or NULL */
   const char *optimize; /* "-O3" */
+  Target target;
+  bool target_given;
+  VEC(const char *) archs; /* --arch: "90", "100a"; none: the default ones */
 } Options;
 
 /* Parses the command line. Returns -1 to go on, or the exit status of a command that is done (--help, an error). */
@@ -56,8 +59,14 @@ void dependencies_text(const struct Compilation *c, const Options *options, cons
 
 /* Where the library that programs link with lies: …/lib/pdc. NULL if it cannot be found. */
 const char *toolchain_library(Arena *arena);
-/* Builds the program from C text and plan text. Returns an exit status. */
-int toolchain_build(Arena *arena, const Options *options, const char *name, const Text *c, const Text *plan, const char *output);
+/* Builds the program from its sources (cu: of the cuda target, else empty) and its plan. Returns an exit status. */
+int toolchain_build(Arena *arena, const Options *options, const char *name, const Text *c, const Text *cu, const Text *plan, const char *output);
+/* Where the CUDA toolkit lies: $CUDA_HOME, beside the nvcc of PATH, or /usr/local/cuda. */
+const char *toolchain_cuda(Arena *arena);
+/* cuda where a driver is present and this pdc has a runtime for it. */
+Target toolchain_default_target(Arena *arena);
+/* --print-cuda-requirements */
+void toolchain_print_requirements(Arena *arena);
 /* Writes a file that appears whole or not at all ("-": standard output). */
 bool write_whole(Arena *arena, const char *path, const char *text, size_t length);
 /* NULL if the file cannot be read (a message is printed). "-" reads standard input. */

@@ -1,4 +1,5 @@
 /* The option table: the parser and --help come from it. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "driver/command_line.h"
@@ -8,7 +9,7 @@ typedef enum OptionId {
   OPTION_HELP, OPTION_VERSION, OPTION_EXPLAIN, OPTION_OUTPUT, OPTION_DEFINE, OPTION_IMPORT, OPTION_SOURCE, OPTION_CHECK, OPTION_EMIT,
   OPTION_MODEL, OPTION_LIST_CONFIG, OPTION_TARGET, OPTION_OPTIMIZE, OPTION_DEBUG, OPTION_DIAGNOSTICS, OPTION_COLOR, OPTION_WERROR,
   OPTION_WARNING, OPTION_DEPENDENCIES_ONLY, OPTION_DEPENDENCIES, OPTION_DEPENDENCY_FILE, OPTION_CC, OPTION_VERBOSE, OPTION_COMMANDS,
-  OPTION_SAVE_TEMPS
+  OPTION_SAVE_TEMPS, OPTION_ARCH, OPTION_REQUIREMENTS
 } OptionId;
 
 static const OptionRow rows[] = {
@@ -21,7 +22,11 @@ static const OptionRow rows[] = {
      "trace instead of building"},
     {OPTION_MODEL, "--model", FORM_EQUALS, "NAME", "the model to compile when a file has several"},
     {OPTION_LIST_CONFIG, "--list-config", FORM_FLAG, NULL, "list what -D may set, with types and defaults"},
-    {OPTION_TARGET, "--target", FORM_EQUALS, "TARGET", "host: C, MPI and a BLAS (the only target of this version)"},
+    {OPTION_TARGET, "--target", FORM_EQUALS, "TARGET", "host: C, MPI and a BLAS; cuda: NVIDIA GPUs, with nvcc and NCCL (default:\n                         "
+     "cuda where its driver is present, else host)"},
+    {OPTION_ARCH, "--arch", FORM_EQUALS, "ARCH", "cuda: an architecture to build for, such as sm_90; several with commas or\n                         "
+     "repeated (default sm_80, sm_90, sm_100 and later ones)"},
+    {OPTION_REQUIREMENTS, "--print-cuda-requirements", FORM_FLAG, NULL, "what the cuda target needs to build and to run"},
     {OPTION_OPTIMIZE, "-O", FORM_PREFIX, "0..3", "optimisation of the emitted C (default -O3)"},
     {OPTION_DEBUG, "-g", FORM_FLAG, NULL, "debug information in the program"},
     {OPTION_DEPENDENCIES_ONLY, "-M", FORM_FLAG, NULL, "print a rule for make with the files the program is made of"},
@@ -116,6 +121,21 @@ static int choose_warning(Arena *arena, const char *value, Options *o) {
   return -1;
 }
 
+/* "sm_90", "90", "sm_80,sm_100a" */
+static int choose_archs(Arena *arena, const char *value, Options *o) {
+  for (const char *at = value; *at;) {
+    size_t length = strcspn(at, ",");
+    const char *word = arena_strndup(arena, at, length), *number = strncmp(word, "sm_", 3) == 0 ? word + 3 : word;
+    size_t digits = strspn(number, "0123456789");
+    bool known = digits >= 2 && digits <= 3 && (!number[digits] || (strchr("af", number[digits]) && !number[digits + 1]));
+    if (!known || strtol(number, NULL, 10) < 80)
+      return usage_error("--arch=%s: write sm_80 or a later architecture, such as sm_90, sm_100a or sm_120", word);
+    vec_push(arena, &o->archs, number);
+    at += length + (at[length] == ',');
+  }
+  return o->archs.count ? -1 : usage_error("--arch=%s: name an architecture, such as sm_90", value);
+}
+
 static int apply(Arena *arena, void *into, const OptionRow *row, const char *value) {
   Options *o = into;
   switch ((OptionId)row->id) {
@@ -136,9 +156,13 @@ static int apply(Arena *arena, void *into, const OptionRow *row, const char *val
   case OPTION_MODEL: o->model = value; break;
   case OPTION_LIST_CONFIG: o->emit = EMIT_CONFIG; break;
   case OPTION_TARGET:
-    if (strcmp(value, "cuda") == 0) return usage_error("--target=%s: this version builds for host only", value);
-    if (strcmp(value, "host") != 0) return usage_error("--target=%s: no such target; this version has: host", value);
+    o->target_given = true;
+    if (strcmp(value, "cuda") == 0) o->target = TARGET_CUDA;
+    else if (strcmp(value, "host") == 0) o->target = TARGET_HOST;
+    else return usage_error("--target=%s: no such target; choose host or cuda", value);
     break;
+  case OPTION_ARCH: return choose_archs(arena, value, o);
+  case OPTION_REQUIREMENTS: toolchain_print_requirements(arena); return EXIT_OK;
   case OPTION_OPTIMIZE:
     if (strlen(value) != 1 || value[0] < '0' || value[0] > '3') return usage_error("-O%s: write -O0, -O1, -O2 or -O3", value);
     o->optimize = arena_printf(arena, "-O%s", value);
@@ -175,6 +199,16 @@ static int take_input(void *into, const char *word) {
   return -1;
 }
 
+static int choose_target(Arena *arena, Options *o) {
+  if (o->archs.count && o->target_given && o->target == TARGET_HOST)
+    return usage_error("--arch=sm_%s: that is for --target=cuda", o->archs.at[0]);
+  if (o->target_given) return -1;
+  o->target = o->archs.count ? TARGET_CUDA : toolchain_default_target(arena);
+  if (o->target == TARGET_CUDA && o->emit == EMIT_PROGRAM && !o->archs.count)
+    fprintf(stderr, "pdc: building for cuda, whose driver is present; --target=host builds for the CPU\n");
+  return -1;
+}
+
 int options_parse(Arena *arena, int argc, char **argv, Options *o) {
   *o = (Options){.emit = EMIT_PROGRAM, .color = "auto", .optimize = "-O3"};
   int first = 1;
@@ -189,5 +223,5 @@ int options_parse(Arena *arena, int argc, char **argv, Options *o) {
     fprintf(stderr, "pdc: no input file; usage: pdc [options] FILE.pd (pdc --help lists the options)\n");
     return EXIT_USAGE;
   }
-  return -1;
+  return choose_target(arena, o);
 }

@@ -14,7 +14,7 @@
 
 Compilation *compilation_new(Arena *arena) {
   Compilation *c = ARENA_NEW(arena, Compilation);
-  c->arena = c->plan.arena = c->c.arena = arena;
+  c->arena = c->plan.arena = c->c.arena = c->cu.arena = arena;
   c->diagnostics = diagnostics_new(arena);
   c->names = intern_new(arena);
   return c;
@@ -48,12 +48,46 @@ static Span key_span(const Module *module, const char *section, const char *key)
 /* What the language has and the host target has not. */
 static void check_target(Compilation *c) {
   const Config *config = &c->semantic.config;
-  if (config->compute == PRECISION_BF16)
+  if (config->compute == PRECISION_BF16 && config->target == TARGET_HOST)
     diag_warning(c->diagnostics, "W0901", key_span(c->module, "precision", "compute"),
                  "`compute=bf16` runs in f32 on the host target; the plan counts f32 bytes");
   if (config->checkpoint.count)
     diag_warning(c->diagnostics, "W0902", config->checkpoint.at[0].span,
                  "`checkpoint < >` does nothing in this version; `--save` and `--init` of the program save and load weights");
+}
+
+static void refuse_on_cuda(Compilation *c, Span span, const char *what) {
+  Diag *diag = diag_error(c->diagnostics, "E0931", span, "the CUDA target has no %s", what);
+  diag_help(diag, "build with --target=host");
+}
+
+/* What the CUDA target lacks of what the host target does. */
+static bool check_cuda(Compilation *c) {
+  const Config *config = &c->semantic.config;
+  const Graph *graph = c->semantic.graph;
+  if (config->target != TARGET_CUDA) return true;
+  if (config->compute == PRECISION_F64) refuse_on_cuda(c, key_span(c->module, "precision", "compute"), "f64");
+  if (config->optimizer == OPTIMIZER_LAMB) refuse_on_cuda(c, key_span(c->module, "optimizer", "kind"), "lamb");
+  for (uint32_t i = 0; i < graph->ops.count; i++) {
+    const Op *op = &graph->ops.at[i];
+    switch (op->kind) {
+    case OP_CONV2D:
+    case OP_MAXPOOL:
+    case OP_AVGPOOL:
+    case OP_BATCHNORM:
+    case OP_ALL_GATHER:
+      refuse_on_cuda(c, op->span, op->kind == OP_ALL_GATHER ? "tensor-parallel all-gather, which this needs" : op_name(op->kind));
+      return false;
+    default: break;
+    }
+  }
+  return !diag_errors(c->diagnostics);
+}
+
+static bool check_cuda_schedule(Compilation *c) {
+  if (c->semantic.config.target != TARGET_CUDA || !c->pipeline || c->pipeline->step == 0) return true;
+  refuse_on_cuda(c, c->semantic.config.kind_span, "schedules that update weights within a step");
+  return false;
 }
 
 /* The runtime's frames have room for so many wires, inputs and tied parameters. */
@@ -78,10 +112,11 @@ static bool check_limits(Compilation *c) {
 bool passes_plan(Compilation *c) {
   Graph *graph = c->semantic.graph;
   const Config *config = &c->semantic.config;
+  c->semantic.config.target = c->target;
   check_target(c);
   stages_count_chunks(c->arena, &c->semantic.config);
   const char *broken = graph_verify(graph);
-  if (!broken && check_limits(c) && distribute_run(graph, config, c->diagnostics) && autodiff_run(graph, config, c->diagnostics)) {
+  if (!broken && check_limits(c) && distribute_run(graph, config, c->diagnostics) && autodiff_run(graph, config, c->diagnostics) && check_cuda(c)) {
     if (config->recompute == RECOMPUTE_SELECTIVE) recompute_selectively(graph);
     broken = graph_verify(graph);
     if (!limits_check(graph, config, c->diagnostics)) return false;
@@ -89,6 +124,7 @@ bool passes_plan(Compilation *c) {
     c->memory = memory_plan(graph, config);
     c->program = describe_program(c->arena, graph, config, c->memory, PDC_VERSION);
     c->pipeline = stages_plan(c->arena, graph, &c->semantic.config, c->program, c->diagnostics, &c->unit_flops);
+    if (!check_cuda_schedule(c)) return false;
     if (c->pipeline)
       c->prediction = predict_step(c->arena, &(Prices){config, c->program, c->unit_flops}, graph, c->pipeline);
   }
@@ -112,5 +148,6 @@ void passes_emit(Compilation *c, const char *name) {
   plan_write(&plan, &c->plan, c->plan_sha256);
   EmitInput emit = {c->arena, c->diagnostics, c->semantic.graph, &c->semantic.config, c->memory, c->program,
                     arena_printf(c->arena, "%s.plan.json", name), c->plan_sha256};
-  emit_c(&emit, &c->c);
+  if (c->semantic.config.target == TARGET_CUDA) emit_cuda(&emit, name, &c->c, &c->cu);
+  else emit_c(&emit, &c->c);
 }

@@ -13,6 +13,7 @@ typedef struct Compilation {
   Diagnostics *diagnostics;
   Intern *names;
   SemanticInput input; /* model, defines and import_dirs are set by the caller, the rest by passes_parse */
+  Target target;       /* set by the caller */
   Module *module;
   Semantic semantic;
   MemoryPlan *memory;
@@ -21,7 +22,7 @@ typedef struct Compilation {
   int64_t (*unit_flops)[3];
   Prediction *prediction;
   char source_sha256[65], plan_sha256[65];
-  Text plan, c;
+  Text plan, c, cu; /* cu: of the cuda target */
 } Compilation;
 
 Compilation *compilation_new(Arena *arena);

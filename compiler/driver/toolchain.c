@@ -58,8 +58,141 @@ static const char *absolute(Arena *arena, const char *path) {
   return getcwd(here, sizeof here) ? arena_printf(arena, "%s/%s", here, path) : path;
 }
 
-int toolchain_build(Arena *arena, const Options *o, const char *name, const Text *c, const Text *plan,
-                    const char *output) {
+/* ---- one build ---- */
+
+typedef struct Build {
+  Arena *arena;
+  const Options *options;
+  const char *name, *library, *directory; /* of temporary files, where commands run */
+} Build;
+
+static const char *inside(const Build *b, const char *suffix) {
+  return arena_printf(b->arena, "%s/%s%s", b->directory, b->name, suffix);
+}
+
+/* The words of a file of the library, one more set of flags. */
+static bool add_file(const Build *b, Words *words, const char *file) {
+  size_t length = 0;
+  const char *text = read_whole(b->arena, arena_printf(b->arena, "%s/%s", b->library, file), &length);
+  if (text) add_words(b->arena, words, text);
+  return text != NULL;
+}
+
+static void add_compiler(const Build *b, Words *words) {
+  const char *cc = b->options->cc ? b->options->cc : getenv("PDC_CC");
+  add_words(b->arena, words, cc && *cc ? cc : "mpicc");
+}
+
+/* Shows and runs one command; an exit status. */
+static int step(const Build *b, Words *words, const char *what) {
+  const Options *o = b->options;
+  if (o->verbose || o->show_commands)
+    for (uint32_t i = 0; i < words->count; i++) fprintf(stderr, "%s%s", words->at[i], i + 1 < words->count ? " " : "\n");
+  if (o->show_commands) return EXIT_OK;
+  const char *first = words->at[0];
+  vec_push(b->arena, words, NULL);
+  int code = run(b->directory, (char *const *)words->at);
+  if (code == 0) return EXIT_OK;
+  fprintf(stderr, "pdc: the %s `%s` failed with status %d; no program was written\n", what, first, code);
+  return EXIT_CC;
+}
+
+static int build_host(const Build *b, const char *output) {
+  Words words = {0};
+  add_compiler(b, &words);
+  if (!add_file(b, &words, "cflags")) return EXIT_USAGE;
+  vec_push(b->arena, &words, b->options->optimize);
+  if (b->options->debug) vec_push(b->arena, &words, "-g");
+  vec_push(b->arena, &words, arena_printf(b->arena, "-I%s/include", b->library));
+  vec_push(b->arena, &words, arena_printf(b->arena, "%s.c", b->name));
+  vec_push(b->arena, &words, "-o");
+  vec_push(b->arena, &words, output);
+  vec_push(b->arena, &words, arena_printf(b->arena, "%s/libpdrt.a", b->library));
+  if (!add_file(b, &words, "libs")) return EXIT_USAGE;
+  return step(b, &words, "C compiler");
+}
+
+/* ---- CUDA ---- */
+
+const char *toolchain_cuda(Arena *arena) {
+  const char *home = getenv("CUDA_HOME");
+  if (home && *home) return home;
+  const char *path = getenv("PATH");
+  for (const char *at = path ? path : ""; *at;) {
+    size_t length = strcspn(at, ":");
+    const char *nvcc = arena_printf(arena, "%.*s/nvcc", (int)length, at);
+    char real[PATH_MAX];
+    if (length && exists(nvcc) && realpath(nvcc, real)) { /* …/bin/nvcc */
+      for (int up = 0; up < 2; up++)
+        if (strrchr(real, '/')) *strrchr(real, '/') = 0;
+      return arena_strdup(arena, real);
+    }
+    at += length + (at[length] == ':');
+  }
+  return "/usr/local/cuda";
+}
+
+static void add_architectures(const Build *b, Words *words) {
+  const Options *o = b->options;
+  if (!o->archs.count) {
+    add_words(b->arena, words, "-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 "
+                               "-gencode arch=compute_100,code=[sm_100,compute_100] --threads 2");
+    return;
+  }
+  for (uint32_t i = 0; i < o->archs.count; i++) {
+    vec_push(b->arena, words, "-gencode");
+    vec_push(b->arena, words, arena_printf(b->arena, "arch=compute_%s,code=sm_%s", o->archs.at[i], o->archs.at[i]));
+  }
+}
+
+static int build_cuda(const Build *b, const char *output) {
+  Arena *arena = b->arena;
+  const char *archive = arena_printf(arena, "%s/libpdrt_cuda.a", b->library);
+  if (!exists(archive)) {
+    fprintf(stderr, "pdc: this pdc was built where no CUDA toolkit was, and has no runtime for --target=cuda; build it again "
+                    "with CUDA=DIRECTORY\n");
+    return EXIT_USAGE;
+  }
+  const char *cuda = toolchain_cuda(arena), *nvcc = getenv("PDC_NVCC");
+  Words kernels = {0}, host = {0}, link = {0};
+  add_words(arena, &kernels, nvcc && *nvcc ? nvcc : exists(arena_printf(arena, "%s/bin/nvcc", cuda)) ? arena_printf(arena, "%s/bin/nvcc", cuda) : "nvcc");
+  if (!add_file(b, &kernels, "nvccflags")) return EXIT_USAGE;
+  add_architectures(b, &kernels);
+  if (b->options->debug) vec_push(arena, &kernels, "-lineinfo");
+  add_words(arena, &kernels, arena_printf(arena, "-I%s/include -I%s/cuda -c %s.cu -o %s.cu.o", b->library, b->library, b->name, b->name));
+  int status = step(b, &kernels, "CUDA compiler");
+  if (status != EXIT_OK) return status;
+  add_compiler(b, &host);
+  if (!add_file(b, &host, "cuda_cflags")) return EXIT_USAGE;
+  vec_push(arena, &host, b->options->optimize);
+  if (b->options->debug) vec_push(arena, &host, "-g");
+  add_words(arena, &host, arena_printf(arena, "-I%s/include -isystem %s/include -c %s.c -o %s.o", b->library, cuda, b->name, b->name));
+  status = step(b, &host, "C compiler");
+  if (status != EXIT_OK) return status;
+  add_compiler(b, &link);
+  add_words(arena, &link, arena_printf(arena, "%s.o %s.cu.o -o", b->name, b->name));
+  vec_push(arena, &link, output);
+  vec_push(arena, &link, archive);
+  add_words(arena, &link, arena_printf(arena, "-L%s/lib64 -Wl,--enable-new-dtags -Wl,-rpath,%s/lib64", cuda, cuda));
+  if (!add_file(b, &link, "cuda_libs")) return EXIT_USAGE;
+  return step(b, &link, "linker");
+}
+
+/* ---- all of it ---- */
+
+typedef struct SourceFile {
+  const char *suffix;
+  const Text *text;
+} SourceFile;
+
+static bool write_sources(const Build *b, const SourceFile *sources, const char *stem) {
+  for (const SourceFile *s = sources; s->suffix; s++)
+    if (s->text->length && !write_whole(b->arena, arena_printf(b->arena, "%s%s", stem, s->suffix), s->text->at, s->text->length))
+      return false;
+  return true;
+}
+
+int toolchain_build(Arena *arena, const Options *o, const char *name, const Text *c, const Text *cu, const Text *plan, const char *output) {
   const char *library = toolchain_library(arena);
   if (!library) {
     fprintf(stderr,
@@ -85,52 +218,37 @@ int toolchain_build(Arena *arena, const Options *o, const char *name, const Text
             strerror(errno));
     return EXIT_USAGE;
   }
-  const char *c_file = arena_printf(arena, "%s/%s.c", directory, name);
-  const char *plan_file = arena_printf(arena, "%s/%s.plan.json", directory, name);
+  const Build build = {arena, o, name, library, directory};
+  const SourceFile sources[] = {{".c", c}, {".cu", cu}, {".plan.json", plan}, {NULL, NULL}};
   const char *temporary = arena_printf(arena, "%s.%ld.tmp", absolute(arena, output), (long)getpid());
-  size_t length = 0;
-  const char *flags = read_whole(arena, arena_printf(arena, "%s/cflags", library), &length);
-  const char *libraries = read_whole(arena, arena_printf(arena, "%s/libs", library), &length);
   int status = EXIT_USAGE;
-  if (flags && libraries && write_whole(arena, c_file, c->at, c->length) &&
-      write_whole(arena, plan_file, plan->at, plan->length)) {
-    Words words = {0};
-    const char *cc = o->cc ? o->cc : getenv("PDC_CC");
-    add_words(arena, &words, cc && *cc ? cc : "mpicc");
-    add_words(arena, &words, flags);
-    vec_push(arena, &words, o->optimize);
-    if (o->debug) vec_push(arena, &words, "-g");
-    vec_push(arena, &words, arena_printf(arena, "-I%s/include", library));
-    vec_push(arena, &words, arena_printf(arena, "%s.c", name));
-    vec_push(arena, &words, "-o");
-    vec_push(arena, &words, temporary);
-    vec_push(arena, &words, arena_printf(arena, "%s/libpdrt.a", library));
-    add_words(arena, &words, libraries);
-    if (o->verbose || o->show_commands)
-      for (uint32_t i = 0; i < words.count; i++) fprintf(stderr, "%s%s", words.at[i], i + 1 < words.count ? " " : "\n");
-    vec_push(arena, &words, NULL);
-    if (o->show_commands) {
-      status = EXIT_OK;
-    } else {
-      int code = run(directory, (char *const *)words.at);
-      status = code == 0 ? EXIT_OK : EXIT_CC;
-      if (code == 0 && rename(temporary, output) != 0) {
-        fprintf(stderr, "pdc: cannot write %s: %s\n", output, strerror(errno));
-        status = EXIT_USAGE;
-      } else if (code != 0) {
-        fprintf(stderr, "pdc: the C compiler `%s` failed with status %d; no program was written\n", words.at[0], code);
-      }
-    }
+  if (write_sources(&build, sources, inside(&build, "")))
+    status = o->target == TARGET_CUDA ? build_cuda(&build, temporary) : build_host(&build, temporary);
+  if (status == EXIT_OK && !o->show_commands && rename(temporary, output) != 0) {
+    fprintf(stderr, "pdc: cannot write %s: %s\n", output, strerror(errno));
+    status = EXIT_USAGE;
   }
   unlink(temporary);
-  if (o->save_temps) {
-    const char *stem = arena_printf(arena, "%s", output);
-    if (!write_whole(arena, arena_printf(arena, "%s.c", stem), c->at, c->length) ||
-        !write_whole(arena, arena_printf(arena, "%s.plan.json", stem), plan->at, plan->length))
-      status = EXIT_USAGE;
-  }
-  unlink(c_file);
-  unlink(plan_file);
+  if (o->save_temps && !write_sources(&build, sources, output)) status = EXIT_USAGE;
+  static const char *const made[] = {".c", ".cu", ".plan.json", ".o", ".cu.o"};
+  for (size_t i = 0; i < sizeof made / sizeof *made; i++) unlink(inside(&build, made[i]));
   rmdir(directory);
   return status;
+}
+
+Target toolchain_default_target(Arena *arena) {
+  const char *library = toolchain_library(arena);
+  bool driver = exists("/proc/driver/nvidia/version") || exists("/dev/nvidiactl");
+  return driver && library && exists(arena_printf(arena, "%s/libpdrt_cuda.a", library)) ? TARGET_CUDA : TARGET_HOST;
+}
+
+void toolchain_print_requirements(Arena *arena) {
+  printf("To build: nvcc 13 (found by $PDC_NVCC, $CUDA_HOME, PATH or /usr/local/cuda; now %s), a C++17 compiler that it accepts, MPI.\n"
+         "To run: an NVIDIA driver of version 580 or later, a device of compute capability 8.0 or later for each rank, and\n"
+         "  libcudart.so.13    1 MB  the CUDA runtime\n"
+         "  libcublasLt.so.13  540 MB matrix products\n"
+         "  libnccl.so.2       220 MB collectives and messages between devices\n"
+         "  libmpi             start-up and the host's control\n"
+         "The program looks for the first three in %s/lib64; LD_LIBRARY_PATH comes before that.\n",
+         toolchain_cuda(arena), toolchain_cuda(arena));
 }

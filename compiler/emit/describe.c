@@ -7,7 +7,10 @@ static void describe_wires(Arena *arena, const Graph *graph, const Config *confi
   pd_wire_info *wires = ARENA_ARRAY(arena, pd_wire_info, graph->wires.count + 1);
   for (uint32_t i = 0; i < graph->wires.count; i++) {
     const Wire *wire = &graph->wires.at[i];
-    wires[i] = (pd_wire_info){wire->name, axes_local_elements(graph, config, wire->rank, wire->axes), wire->needs_grad};
+    wires[i] = (pd_wire_info){.name = wire->name,
+                              .elements = axes_local_elements(graph, config, wire->rank, wire->axes),
+                              .needs_grad = wire->needs_grad,
+                              .wide = axes_are_single(graph, wire->rank, wire->axes)};
   }
   program->wires = wires;
   program->wire_count = (int)graph->wires.count;
@@ -204,11 +207,22 @@ static void describe_recipe(Arena *arena, const Config *config, pd_program *prog
   program->section_data_count = (int)config->data.count;
 }
 
+/* Constants in memory, in the order of the graph's values, and the space that products need if there are any. */
+static void describe_cuda(Arena *arena, const Graph *graph, pd_program *program) {
+  float *constants = ARENA_ARRAY(arena, float, graph->values.count + 1);
+  for (uint32_t v = 0; v < graph->values.count; v++)
+    if (graph->values.at[v].kind == VALUE_CONST) constants[program->constant_count++] = (float)graph->values.at[v].number;
+  program->constants = constants;
+  for (uint32_t i = 0; i < graph->ops.count; i++)
+    if (graph->ops.at[i].kind == OP_CONTRACT) program->product_space = (int64_t)32 << 20;
+}
+
 pd_program *describe_program(Arena *arena, const Graph *graph, const Config *config, const MemoryPlan *memory, const char *compiler) {
   pd_program *program = ARENA_NEW(arena, pd_program);
   program->model = graph->model;
   program->compiler = compiler;
-  program->real_bytes = config->compute == PRECISION_F64 ? 8 : 4;
+  program->target = config->target == TARGET_CUDA ? PD_TARGET_CUDA : PD_TARGET_HOST;
+  program->real_bytes = real_bytes(config);
   program->pp = (int)config->pp;
   program->dp = (int)config->dp;
   program->tp = (int)config->tp;
@@ -227,6 +241,7 @@ pd_program *describe_program(Arena *arena, const Graph *graph, const Config *con
   for (uint32_t k = 0; k < graph->metrics.count; k++) metrics[k] = graph->metrics.at[k].name;
   program->metrics = metrics;
   program->metric_count = (int)graph->metrics.count;
+  if (config->target == TARGET_CUDA) describe_cuda(arena, graph, program);
   double forward = 0, all = 0;
   for (uint32_t s = 0; s < graph->segments.count; s++) {
     const Segment *segment = &graph->segments.at[s];

@@ -22,5 +22,7 @@ pd_program *describe_program(Arena *arena, const Graph *graph, const Config *con
 
 /* The whole C source. Its size does not depend on layers, micro-batches or ranks. */
 void emit_c(const EmitInput *input, Text *out);
+/* The same for a CUDA program: NAME.c, that queues work, and NAME.cu, the kernels. */
+void emit_cuda(const EmitInput *input, const char *name, Text *c, Text *cu);
 
 #endif

@@ -21,7 +21,7 @@ static void declare(Writer *w, Id value, bool written) {
   Home home = w->memory->home[root];
   if (w->names[root] || home.place == PLACE_NONE || home.place == PLACE_REGISTER) return;
   const Value *v = &w->graph->values.at[root];
-  const char *name = write_name(w, root), *type = v->dtype == DT_I32 ? "int32_t" : "real";
+  const char *name = write_name(w, root), *type = write_type(w, root);
   const char *from = "";
   Arena *arena = w->input->arena;
   switch (home.place) {
@@ -85,16 +85,26 @@ static void declare_all(Writer *w, const IdVec *list) {
 static void copy_out(Writer *w, Id value, Place place, uint32_t index, const char *array) {
   Home home = w->memory->home[value];
   if (home.place == place && home.index == index) return;
-  write_line(w, "memcpy(f->%s[%u], %s, %lld * sizeof(real));", array, index, write_name(w, value), (long long)write_elements(w, value));
+  write_copy(w, arena_printf(w->input->arena, "f->%s[%u]", array, index), write_name(w, value), value);
+}
+
+/* What a micro-batch adds to loss and metrics: `what` at `index`. */
+static void write_result(Writer *w, unsigned index, Id value, const char *what) {
+  if (w->graph->values.at[value].segment != w->segment) return;
+  if (!w->cuda) {
+    write_line(w, "f->results[%u] += (double)%s; // %s", index, write_scalar(w, value), what);
+    return;
+  }
+  Call call = call_begin(w, "add_result");
+  call_argument(&call, "const float *", write_name(w, value));
+  call_argument(&call, "double *", arena_printf(w->input->arena, "f->results + %u", index));
+  call_end(&call);
 }
 
 static void write_results(Writer *w) {
   const Graph *graph = w->graph;
-  if (graph->values.at[graph->loss].segment == w->segment)
-    write_line(w, "f->results[0] += (double)%s;", write_scalar(w, graph->loss));
-  for (uint32_t k = 0; k < graph->metrics.count; k++)
-    if (graph->values.at[graph->metrics.at[k].value].segment == w->segment)
-      write_line(w, "f->results[%u] += (double)%s; // %s", k + 1, write_scalar(w, graph->metrics.at[k].value), graph->metrics.at[k].name);
+  write_result(w, 0, graph->loss, "loss");
+  for (uint32_t k = 0; k < graph->metrics.count; k++) write_result(w, k + 1, graph->metrics.at[k].value, graph->metrics.at[k].name);
 }
 
 static void write_function(Writer *w, FunctionKind kind) {
@@ -105,6 +115,7 @@ static void write_function(Writer *w, FunctionKind kind) {
   w->names = ARENA_ARRAY(w->input->arena, const char *, w->graph->values.count);
   w->taken.count = 0;
   w->last_line = 0;
+  w->kernels = 0;
   write_line(w, "static void %s_%s(const pd_frame *f) {", segment->name, function_name(kind));
   size_t empty = w->out->length;
   declare_all(w, list);
@@ -127,9 +138,11 @@ static void write_function(Writer *w, FunctionKind kind) {
       Id logits = NO_ID;
       for (uint32_t i = 0; i < list->count && logits == NO_ID; i++)
         if (w->graph->ops.at[list->at[i]].kind == OP_XENT) logits = w->graph->ops.at[list->at[i]].in[0];
-      if (w->memory->home[logits].place != PLACE_ACT)
-        write_line(w, "if (!f->training) memcpy((char *)f->act + %lld, %s, %lld * sizeof(real));", (long long)program->logits_offset,
-                   write_name(w, logits), (long long)write_elements(w, logits));
+      if (w->memory->home[logits].place != PLACE_ACT) {
+        write_line(w, "if (!f->training) {");
+        write_copy(w, arena_printf(w->input->arena, "(char *)f->act + %lld", (long long)program->logits_offset), write_name(w, logits), logits);
+        write_line(w, "}");
+      }
     }
     write_results(w);
   }

@@ -49,6 +49,21 @@ static const char *target(Writer *w, const Op *op) {
   return op->accumulate != NO_ID ? write_gradient(w, op->accumulate) : write_name(w, op->out[0]);
 }
 
+const char *write_target_type(const Writer *w, const Op *op) {
+  return op->accumulate != NO_ID ? write_gradient_type(w) : write_type(w, op->out[0]);
+}
+
+void call_target(Call *call, const Op *op) {
+  Writer *w = call->w;
+  call_argument(call, arena_printf(w->input->arena, "%s *", write_target_type(w, op)), target(w, op));
+}
+
+/* The second operand of a sum, which may be absent. */
+static void call_second(Call *call, const Op *op) {
+  if (op->in_count == 2) call_in(call, op->in[1]);
+  else call_argument(call, arena_printf(call->w->input->arena, "const %s *", write_type(call->w, op->in[0])), "NULL");
+}
+
 static void write_general(Writer *w, const Op *op, const Labels *labels, double factor) {
   ViewAxis axes[2 * MAX_RANK];
   bool samples = false;
@@ -62,9 +77,18 @@ static void write_general(Writer *w, const Op *op, const Labels *labels, double 
       axes[rank++] = (ViewAxis){l->size, l->stride[2], l->stride[0], l->stride[1], summed};
     }
   const char *view = write_view(w, axes, rank);
-  const char *b = op->in_count == 2 ? write_name(w, op->in[1]) : "NULL";
-  write_line(w, "K->contract(&%s, %s, %s, %s%s, %s, %s);", view, write_name(w, op->in[0]), b, write_number(w, factor),
-             samples ? " * (real)f->batch_scale" : "", op->accumulate != NO_ID ? "true" : "false", target(w, op));
+  Call call = call_begin(w, "contract");
+  call_type(&call, write_type(w, op->in[0]));
+  call_type(&call, write_type(w, op->in[op->in_count == 2 ? 1 : 0]));
+  call_type(&call, write_target_type(w, op));
+  call_argument(&call, "const pd_view *", arena_printf(w->input->arena, "&%s", view));
+  call_in(&call, op->in[0]);
+  call_second(&call, op);
+  const char *scale = samples ? w->cuda ? " * (float)f->batch_scale" : " * (real)f->batch_scale" : "";
+  call_argument(&call, "float", arena_printf(w->input->arena, "%s%s", write_number(w, factor), scale));
+  call_flag(&call, op->accumulate != NO_ID);
+  call_target(&call, op);
+  call_end(&call);
 }
 
 enum { ROLE_BATCH, ROLE_M, ROLE_N, ROLE_K, ROLES };
@@ -119,6 +143,31 @@ static void complete_runs(char *runs, char first, char second) {
   }
 }
 
+static int element_bytes(const Writer *w, const char *type) {
+  return strcmp(type, "float") == 0 ? 4 : real_bytes(w->config);
+}
+
+/* The number of an equal product in the program's table. */
+static uint32_t product_number(Writer *w, const pd_product *p) {
+  for (uint32_t i = 0; i < w->products.count; i++) {
+    const pd_product *q = &w->products.at[i];
+    if (q->ta == p->ta && q->tb == p->tb && q->accumulate == p->accumulate && q->m == p->m && q->n == p->n && q->k == p->k &&
+        q->batch == p->batch && q->a_bytes == p->a_bytes && q->b_bytes == p->b_bytes && q->c_bytes == p->c_bytes)
+      return i;
+  }
+  vec_push(w->input->arena, &w->products, *p);
+  return w->products.count - 1;
+}
+
+static void write_multiply(Writer *w, pd_product product, const char *a, const char *b, const char *c) {
+  uint32_t number = product_number(w, &product);
+  write_line(w, "pd_multiply(f, &products[%u], %s, %s, %s); // %s[%lld, %lld] %s= %s[%lld, %lld] %s[%lld, %lld]", number, a, b, c,
+             product.batch > 1 ? "each " : "", (long long)product.m, (long long)product.n, product.accumulate ? "+" : "",
+             product.ta ? "transposed " : "", (long long)(product.ta ? product.k : product.m),
+             (long long)(product.ta ? product.m : product.k), product.tb ? "transposed " : "",
+             (long long)(product.tb ? product.n : product.k), (long long)(product.tb ? product.k : product.n));
+}
+
 static bool write_gemm(Writer *w, const Op *op, const Labels *labels) {
   const Value *values[3] = {&w->graph->values.at[op->in[0]], &w->graph->values.at[op->in[1]], &w->graph->values.at[op->out[0]]};
   uint8_t order[ROLES][MAX_RANK];
@@ -137,6 +186,20 @@ static bool write_gemm(Writer *w, const Op *op, const Labels *labels) {
   int64_t m = size[ROLE_M], n = size[ROLE_N], k = size[ROLE_K];
   bool ta = a[0] == 'K', tb = b[0] == 'N', swapped = c[0] == 'N';
   const char *pa = write_name(w, op->in[0]), *pb = write_name(w, op->in[1]), *pc = target(w, op);
+  if (w->cuda) {
+    pd_product product = {.ta = ta, .tb = tb, .accumulate = op->accumulate != NO_ID, .m = m, .n = n, .k = k,
+                          .batch = size[ROLE_BATCH], .a_bytes = element_bytes(w, write_type(w, op->in[0])),
+                          .b_bytes = element_bytes(w, write_type(w, op->in[1])),
+                          .c_bytes = element_bytes(w, write_target_type(w, op))};
+    if (product.a_bytes != product.b_bytes) return false;
+    if (swapped) { /* C^T = B^T A^T */
+      product.ta = !tb, product.tb = !ta, product.m = n, product.n = m;
+      write_multiply(w, product, pb, pa, pc);
+    } else {
+      write_multiply(w, product, pa, pb, pc);
+    }
+    return true;
+  }
   if (size[ROLE_BATCH] > 1) {
     write_line(w, "for (int64_t i = 0; i < %lld; i++)", (long long)size[ROLE_BATCH]);
     pa = arena_printf(w->input->arena, "%s + i * %lld", pa, (long long)(m * k));
@@ -184,7 +247,15 @@ void write_sum(Writer *w, const Op *op) {
     return;
   }
   bool by_rows = trailing && out->rank > 0;
-  write_line(w, "K->%s(%lld, %lld, %s, %s, %s, %s);", by_rows ? "sum_rows" : "sum_cols", (long long)(by_rows ? total / kept : kept),
-             (long long)(by_rows ? kept : total / kept), write_name(w, op->in[0]),
-             op->in_count == 2 ? write_name(w, op->in[1]) : "NULL", op->accumulate != NO_ID ? "true" : "false", target(w, op));
+  Call call = call_begin(w, by_rows ? "sum_rows" : "sum_cols");
+  call_type(&call, write_type(w, op->in[0]));
+  call_type(&call, write_target_type(w, op));
+  call_size(&call, by_rows ? total / kept : kept);
+  if (by_rows) call_width(&call, kept);
+  else call_size(&call, total / kept);
+  call_in(&call, op->in[0]);
+  call_second(&call, op);
+  call_flag(&call, op->accumulate != NO_ID);
+  call_target(&call, op);
+  call_end(&call);
 }

@@ -77,7 +77,8 @@ static void write_parameters(Writer *w, const pd_program *p) {
 static void write_rest(Writer *w, const pd_program *p) {
   write_line(w, "static const pd_wire_info wires[] = {");
   for (int k = 0; k < p->wire_count; k++)
-    write_line(w, "{.name = %s, .elements = %lld, .needs_grad = %d},", quoted(w, p->wires[k].name), (long long)p->wires[k].elements, p->wires[k].needs_grad);
+    write_line(w, "{.name = %s, .elements = %lld, .needs_grad = %d, .wide = %d},", quoted(w, p->wires[k].name), (long long)p->wires[k].elements, p->wires[k].needs_grad,
+               p->wires[k].wide);
   if (!p->wire_count) write_line(w, "{.name = 0},");
   write_line(w, "};");
   write_line(w, "static const pd_data_info data[] = {");
@@ -101,6 +102,12 @@ static void write_rest(Writer *w, const pd_program *p) {
   write_blank(w);
 }
 
+static void write_cuda_members(Writer *w, const pd_program *p) {
+  write_line(w, ".target = PD_TARGET_CUDA, .product_space = %lld,", (long long)p->product_space);
+  if (p->constant_count) write_line(w, ".constants = constants, .constant_count = %d,", p->constant_count);
+  if (w->products.count) write_line(w, ".products = products, .product_count = %u,", w->products.count);
+}
+
 void write_tables(Writer *w) {
   const pd_program *p = w->input->program;
   static const char *const optimizers[] = {"PD_SGD", "PD_ADAM", "PD_ADAMW", "PD_LAMB"};
@@ -113,10 +120,12 @@ void write_tables(Writer *w) {
              arena_printf(w->input->arena, "\\\"%s\\\"", w->input->plan_file));
   write_line(w, "extern const char pd_plan_text[];");
   write_blank(w);
-  write_line(w, "static void use_kernels(const char *set) {");
-  write_line(w, "K = pd_kernels_select_%s(set);", w->suffix);
-  write_line(w, "}");
-  write_blank(w);
+  if (!w->cuda) {
+    write_line(w, "static void use_kernels(const char *set) {");
+    write_line(w, "K = pd_kernels_select_%s(set);", w->suffix);
+    write_line(w, "}");
+    write_blank(w);
+  }
   write_line(w, "static const pd_program program = {");
   write_line(w, ".model = %s, .compiler = %s, .plan = pd_plan_text, .real_bytes = sizeof(real),", quoted(w, p->model), quoted(w, p->compiler));
   write_line(w, ".pp = %d, .dp = %d, .tp = %d, .chunks = %d,", p->pp, p->dp, p->tp, p->chunks);
@@ -134,7 +143,9 @@ void write_tables(Writer *w) {
   write_line(w, ".steps = %lld, .eval_every = %lld, .save_every = %lld, .log_every = %lld, .seed = %lld,", (long long)p->steps,
              (long long)p->eval_every, (long long)p->save_every, (long long)p->log_every, (long long)p->seed);
   write_line(w, ".section_data_count = %d, .section_data = section_data,", p->section_data_count);
-  write_line(w, ".forward_flops = %.17g, .step_flops = %.17g, .use_kernels = use_kernels,", p->forward_flops, p->step_flops);
+  write_line(w, ".forward_flops = %.17g, .step_flops = %.17g,", p->forward_flops, p->step_flops);
+  if (w->cuda) write_cuda_members(w, p);
+  else write_line(w, ".use_kernels = use_kernels,");
   write_line(w, "};");
   write_blank(w);
   write_line(w, "int main(int argc, char **argv) {");

@@ -42,16 +42,34 @@ const char *write_scalar(Writer *w, Id value) {
   return arena_printf(w->input->arena, "%s[0]", write_name(w, value));
 }
 
+const char *write_gradient_type(const Writer *w) {
+  return w->cuda ? "float" : "real";
+}
+
+const char *write_type(const Writer *w, Id value) {
+  Id root = w->memory->root[value];
+  if (w->graph->values.at[root].dtype == DT_I32) return "int32_t";
+  return w->cuda && value_is_wide(w->graph, root) ? "float" : "real";
+}
+
+void write_copy(Writer *w, const char *to, const char *from, Id value) {
+  const char *type = write_type(w, value);
+  if (w->cuda) write_line(w, "pd_move(f, %s, %s, %lld * (int64_t)sizeof(%s));", to, from, (long long)write_elements(w, value), type);
+  else write_line(w, "memcpy(%s, %s, %lld * sizeof(%s));", to, from, (long long)write_elements(w, value), type);
+}
+
 const char *write_gradient(Writer *w, Id param) {
   const Param *p = &w->graph->params.at[param];
   Arena *arena = w->input->arena;
+  const char *type = write_gradient_type(w);
   if (p->segment == w->segment) {
     int64_t offset = w->memory->param_offset[param];
-    return offset ? arena_printf(arena, "(%s *)f->gradients + %lld", "real", (long long)offset) : "(real *)f->gradients";
+    return offset ? arena_printf(arena, "(%s *)f->gradients + %lld", type, (long long)offset)
+                  : arena_printf(arena, "(%s *)f->gradients", type);
   }
   const IdVec *shared = &w->memory->segments[w->segment].shared;
   for (uint32_t k = 0; k < shared->count; k++)
-    if (shared->at[k] == param) return arena_printf(arena, "(real *)f->shared_gradients[%u]", k);
+    if (shared->at[k] == param) return arena_printf(arena, "(%s *)f->shared_gradients[%u]", type, k);
   return "NULL"; /* graph_verify excludes a parameter used by a segment that does not list it */
 }
 
@@ -63,7 +81,12 @@ static bool is_word(const char *name) {
                                       "void",   "volatile", "while",  "f",      "K",        "i",        "r",       "c",
                                       "bool",   "true",     "false",  "NULL",   "view",     "at",       "main",    "exp",
                                       "log",    "sqrt",     "tanh",   "y0",     "y1",       "j0",       "j1",      "jn",
-                                      "yn",     "gamma",    "index",  "unix",   "linux",    "key",      "n"};
+                                      "yn",     "gamma",    "index",  "unix",   "linux",    "key",      "n",
+                                      /* of C++, for kernels */
+                                      "alignas", "and",     "asm",    "catch",  "class",    "concept",  "constexpr", "delete",
+                                      "export", "explicit", "friend", "mutable", "namespace", "new",    "not",     "operator",
+                                      "or",     "private",  "protected", "public", "requires", "stream", "template", "this",
+                                      "throw",  "try",      "typename", "using", "virtual", "xor",      "dim3",    "half"};
   for (size_t i = 0; i < sizeof words / sizeof *words; i++)
     if (strcmp(words[i], name) == 0) return true;
   return false;
@@ -95,7 +118,10 @@ const char *write_name(Writer *w, Id value) {
   const Value *v = &w->graph->values.at[root];
   if (v->kind == VALUE_CONST) { /* a kernel wants it in memory */
     w->names[root] = write_fresh(w, "constant");
-    write_line(w, "const real %s[1] = {%s};", w->names[root], write_number(w, v->number));
+    unsigned index = 0; /* among the graph's constants: describe.c */
+    for (Id k = 0; k < root; k++) index += w->graph->values.at[k].kind == VALUE_CONST;
+    if (w->cuda) write_line(w, "const float *%s = f->constants + %u; // %s", w->names[root], index, write_number(w, v->number));
+    else write_line(w, "const real %s[1] = {%s};", w->names[root], write_number(w, v->number));
     return w->names[root];
   }
   const char *wish = v->kind == VALUE_PARAM  ? w->graph->params.at[v->source].name

@@ -13,6 +13,14 @@ typedef struct Writer {
   Text *out;
   int indent;
   const char *real, *suffix; /* "float", "f32" */
+  /* cuda target */
+  bool cuda;
+  Text *device;               /* the .cu file's kernels and launchers */
+  Text *prototypes;           /* of the launchers */
+  VEC(const char *) launchers; /* that are defined */
+  VEC(const char *) headers;   /* kernel families in use */
+  VEC(pd_product) products;
+  unsigned kernels;           /* fused ones in this function */
   /* the function being written */
   Id segment;
   FunctionKind function;
@@ -31,16 +39,43 @@ const char *write_scalar(Writer *w, Id value);
 const char *write_fresh(Writer *w, const char *wish);
 /* C name of a value's memory (its root's). */
 const char *write_name(Writer *w, Id value);
+/* C type of a value's elements in memory, and of those of parameters' gradients. */
+const char *write_type(const Writer *w, Id value);
+const char *write_gradient_type(const Writer *w);
+/* Copies `elements` of `value`'s type. */
+void write_copy(Writer *w, const char *to, const char *from, Id value);
 /* Where parameter `param`'s gradient of this unit lies. */
 const char *write_gradient(Writer *w, Id param);
 int64_t write_elements(const Writer *w, Id value);
 /* A number as a C constant of the real type. */
 const char *write_number(Writer *w, double number);
 
+/* calls.c: a call of a kernel, argument by argument, in the order of runtime/kernels/kernels.h. */
+typedef struct Call {
+  Writer *w;
+  const char *name;
+  Text arguments;                        /* as the call says them */
+  Text parameters, inner, types, suffix; /* of the launcher */
+  unsigned count, type_count;
+} Call;
+Call call_begin(Writer *w, const char *name);
+void call_type(Call *call, const char *type); /* of elements; first of all */
+void call_size(Call *call, int64_t size);
+void call_width(Call *call, int64_t size); /* a size inside a row */
+void call_real(Call *call, double number);
+void call_flag(Call *call, bool flag);
+void call_in(Call *call, Id value);
+void call_out(Call *call, Id value);
+void call_argument(Call *call, const char *type, const char *text);
+void call_end(Call *call);
+
 /* operations.c: one operation; loops.c: a fused run of element-wise ones; products.c: CONTRACT and SUM. */
 void write_operation(Writer *w, Id op);
 void write_fused(Writer *w, const Id *ops, uint32_t count);
 void write_product(Writer *w, const Op *op);
+/* Type of what an operation writes, a gradient's accumulator or its result, and that as an argument. */
+const char *write_target_type(const Writer *w, const Op *op);
+void call_target(Call *call, const Op *op);
 void write_sum(Writer *w, const Op *op);
 /* `const pd_view v = {…};` for labels with the given sizes and strides; returns its C name. */
 typedef struct ViewAxis {

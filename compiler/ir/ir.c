@@ -28,6 +28,27 @@ const char *op_name(OpKind kind) {
   return (unsigned)kind < OP_COUNT ? names[kind] : "?";
 }
 
+bool axes_are_single(const Graph *graph, unsigned rank, const Id *axes) {
+  for (unsigned k = 0; k < rank; k++)
+    if (graph->axes.at[axes[k]].size != 1) return false;
+  return true;
+}
+
+bool value_is_wide(const Graph *graph, Id value) {
+  const Value *v = &graph->values.at[value];
+  if (v->kind == VALUE_CONST) return true;
+  if (v->kind == VALUE_PARAM || v->kind == VALUE_DATA) return false;
+  if (axes_are_single(graph, v->rank, v->axes)) return true;
+  if (v->kind != VALUE_OP) return false;
+  switch (graph->ops.at[v->source].kind) {
+  case OP_LAYERNORM:
+  case OP_RMSNORM:
+  case OP_SDPA:
+  case OP_XENT: return v->output > 0;
+  default: return false;
+  }
+}
+
 bool op_is_elementwise(OpKind kind) {
   static const bool elementwise[] = {
 #define OP(kind, name, what) false,

@@ -174,6 +174,10 @@ Id graph_const(Graph *graph, double number);
 bool axes_match(const Graph *graph, Id a, Id b);
 const char *op_name(OpKind kind);
 bool op_is_elementwise(OpKind kind);
+/* Kept in f32 in a bf16 program too: what describes a row (its maximum, its deviation), and single numbers. */
+bool value_is_wide(const Graph *graph, Id value);
+/* A tensor on these axes is a single number. */
+bool axes_are_single(const Graph *graph, unsigned rank, const Id *axes);
 /* "[batch = 8, seq = 128, embed = 64]" with sizes, for diagnostics; "[batch, seq, embed]" without. */
 const char *axes_text(const Graph *graph, unsigned rank, const Id *axes, bool sizes);
 /* Every rule above, checked; the first violation as text, or NULL. */

@@ -27,8 +27,15 @@ static inline int64_t value_local_elements(const Graph *graph, const Config *con
   return axes_local_elements(graph, config, v->rank, v->axes);
 }
 
+/* Bytes of an element of the compute precision. */
+static inline int real_bytes(const Config *config) {
+  if (config->compute == PRECISION_BF16 && config->target == TARGET_CUDA) return 2;
+  return config->compute == PRECISION_F64 ? 8 : 4;
+}
+
 static inline int64_t value_bytes(const Graph *graph, const Config *config, Id value) {
-  int64_t item = graph->values.at[value].dtype == DT_I32 ? 4 : config->compute == PRECISION_F64 ? 8 : 4;
+  int item = graph->values.at[value].dtype == DT_I32 ? 4 : real_bytes(config);
+  if (item < 4 && value_is_wide(graph, value)) item = 4;
   return value_local_elements(graph, config, value) * item;
 }
 

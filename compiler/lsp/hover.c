@@ -55,7 +55,7 @@ static void put_tensor(const Compilation *c, Text *out, const char *name, unsign
                        const char *more) {
   const Graph *graph = c->semantic.graph;
   const Config *config = &c->semantic.config;
-  double item = integer ? 4 : config->compute == PRECISION_F64 ? 8 : 4; /* no overflow where the program is too large */
+  double item = integer ? 4 : real_bytes(config); /* no overflow where the program is too large */
   text_printf(out, "\n- `%s`: %s%s, on a rank ", name, integer ? "i32" : "", axes_text(graph, rank, axes, true));
   put_local(c, out, rank, axes);
   text_printf(out, " = %.0f bytes%s", (double)axes_local_elements(graph, config, rank, axes) * item, more);

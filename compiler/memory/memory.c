@@ -168,10 +168,6 @@ static void place_parameters(Planner *p) {
   }
 }
 
-static int64_t item_bytes(const Config *config) {
-  return config->compute == PRECISION_F64 ? 8 : 4;
-}
-
 /* Homes given by where a value comes from or must go. */
 static void place_fixed(Planner *p) {
   const Graph *graph = p->graph;
@@ -185,7 +181,7 @@ static void place_fixed(Planner *p) {
     if (value->kind != VALUE_PARAM) continue;
     const SegmentMemory *memory = &p->plan->segments[p->segment];
     if (graph->params.at[value->source].segment == p->segment)
-      home[v] = (Home){PLACE_WEIGHT, value->source, p->plan->param_offset[value->source] * item_bytes(p->config)};
+      home[v] = (Home){PLACE_WEIGHT, value->source, p->plan->param_offset[value->source] * real_bytes(p->config)};
     for (uint32_t k = 0; k < memory->shared.count; k++)
       if (memory->shared.at[k] == value->source) home[v] = (Home){PLACE_SHARED, k, 0};
   }

@@ -7,6 +7,7 @@
 
 typedef enum Recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_FULL } Recompute;
 typedef enum Precision { PRECISION_F32, PRECISION_F64, PRECISION_BF16 } Precision;
+typedef enum Target { TARGET_HOST, TARGET_CUDA } Target;
 typedef enum RateKind { RATE_CONSTANT, RATE_COSINE, RATE_LINEAR, RATE_WSD } RateKind;
 typedef enum OptimizerKind { OPTIMIZER_SGD, OPTIMIZER_ADAM, OPTIMIZER_ADAMW, OPTIMIZER_LAMB } OptimizerKind;
 
@@ -40,6 +41,7 @@ typedef struct Config {
   double beta1, beta2, eps, decay, momentum, clip;
 
   Precision compute;
+  Target target;            /* set by the driver */
   VEC(KeyValue) data;       /* train, valid, seed, train.x … as written */
   int64_t seed;             /* data.seed, default 1234 */
   int64_t steps, eval_every, save_every, log_every; /* train < >; 0 = never; steps default 100, log_every 1 */

@@ -205,16 +205,13 @@ void pd_device_copy(pd_device *device, void *to, const void *from, int64_t bytes
   memcpy(to, from, (size_t)bytes);
 }
 
-void pd_device_add(pd_device *device, int64_t n, const void *a, void *out) {
+void pd_device_add(pd_device *device, bool wide, int64_t n, const void *a, void *out) {
+  (void)wide; /* the host computes in the precision of its weights */
   if (device->f32 != NULL) {
     device->f32->add(n, a, out);
   } else {
     device->f64->add(n, a, out);
   }
-}
-
-void pd_device_add_gradients(pd_device *device, int64_t n, const void *a, void *out) {
-  pd_device_add(device, n, a, out);
 }
 
 /* ---- norm ---- */

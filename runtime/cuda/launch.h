@@ -1,0 +1,16 @@
+/* What the segment functions of an emitted CUDA program call beside their own kernels. All of it is queued. */
+#ifndef PD_CUDA_LAUNCH_H
+#define PD_CUDA_LAUNCH_H
+
+#include <cuda_runtime_api.h>
+
+#include "program.h"
+
+/* c = op(a) op(b), or c += */
+void pd_multiply(const pd_frame *f, const pd_product *product, const void *a, const void *b, void *c);
+void pd_move(const pd_frame *f, void *to, const void *from, int64_t bytes);
+/* Sums, or the largest, over the tensor-parallel ranks, in place. element_bytes: 4 is f32, 2 is bf16. */
+void pd_tensor_sum(const pd_frame *f, void *x, int64_t n, int element_bytes);
+void pd_tensor_max(const pd_frame *f, void *x, int64_t n, int element_bytes);
+
+#endif
