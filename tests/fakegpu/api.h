@@ -26,6 +26,9 @@ int current_device();
 /* `foreign`: the stream may belong to another device than the current one, as for copies */
 enum class stream_use { own, foreign };
 
+/* the error that work on this stream would get */
+cudaError_t check_stream(cudaStream_t stream, const char *call, stream_use use = stream_use::own);
+
 /* Puts work on a stream or into the graph that it is captured into. */
 cudaError_t submit(cudaStream_t stream, const char *call, std::string detail, std::vector<fake_range> ranges,
                    action run, stream_use use = stream_use::own);

@@ -20,6 +20,10 @@
 #include <vector>
 
 __thread fake_thread *fake_here;
+/* the built-in variables, constant for kernels; thread_index changes with the fiber */
+__thread uint3 thread_index __asm__("fake_threadIdx"), block_index __asm__("fake_blockIdx");
+__thread dim3 block_size __asm__("fake_blockDim"), grid_size __asm__("fake_gridDim");
+extern const int warpSize = 32;                             /* declared by cuda_runtime.h */
 extern "C" void *__tls_get_addr(size_t *module_and_offset); /* the dynamic loader's */
 
 /* fake_switch(save, to): pushes what a function must keep, stores the stack pointer in *save, continues where `to` left
@@ -114,6 +118,7 @@ struct warp {
 enum class wait { none, barrier, meeting, exited };
 
 struct fiber : fake_thread {
+  uint3 index;
   void *stack_pointer, *stack_top, *tsan;
   struct warp *own;
   wait state;
@@ -190,6 +195,7 @@ int pick(unsigned ready, bool backwards) {
 void resume(void **save, fiber *next) {
   next->own->ready &= ~(1u << next->lane);
   fake_here = next;
+  thread_index = next->index;
   tsan_switch(next->tsan);
   fake_switch(save, next->stack_pointer);
 }
@@ -307,6 +313,9 @@ void run_block(worker &w, const struct launch &launch, uint64_t index) {
   bool seeded = config().blocks == block_order::seeded;
   w.backwards = config().blocks == block_order::reverse || choice & 1;
   w.launch = &launch;
+  block_index = block;
+  block_size = size;
+  grid_size = grid;
   w.total = static_cast<int>(size.x * size.y * size.z);
   w.waiting = w.sum = 0;
   w.barrier_order = w.order();
@@ -323,10 +332,7 @@ void run_block(worker &w, const struct launch &launch, uint64_t index) {
   uint3 thread = {0, 0, 0};
   for (int i = 0; i < w.total; i++) {
     fiber &f = w.fibers[static_cast<size_t>(i)];
-    f.thread = thread;
-    f.block = block;
-    f.block_size = size;
-    f.grid_size = grid;
+    f.index = thread;
     f.dynamic_shared = dynamic;
     f.dynamic_bytes = launch.dynamic_bytes;
     f.state = wait::none;
@@ -458,8 +464,8 @@ void run_kernel(const launch &launch) {
 std::string kernel_position() {
   fiber *me = self();
   if (!me) return "";
-  return std::string("kernel ") + at_work->launch->name + ", block " + text_of(me->block) + ", thread " +
-         text_of(me->thread);
+  return std::string("kernel ") + at_work->launch->name + ", block " + text_of(block_index) + ", thread " +
+         text_of(me->index);
 }
 
 } // namespace fake

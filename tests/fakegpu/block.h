@@ -6,11 +6,6 @@
 
 #include <string>
 
-#undef threadIdx
-#undef blockIdx
-#undef blockDim
-#undef gridDim
-
 namespace fake {
 
 struct launch {

@@ -29,7 +29,8 @@ const device_limits table[] = {
 void at_exit(int status, void *) {
   if (status != 0 || !config().leaks) return;
   std::lock_guard<std::recursive_mutex> hold(lock);
-  if (queued()) fake_fault("unfinished", "%zu operations were never waited for", queued());
+  std::string open = unfinished();
+  if (!open.empty()) fake_fault("unfinished", "never waited for:%s", open.c_str());
   check_memory_leaks();
   check_objects();
 }

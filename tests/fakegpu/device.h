@@ -23,6 +23,16 @@
 #include <type_traits>
 #include <utility>
 
+/* the built-in variables are declared below, per thread */
+#define threadIdx fake_unused_threadIdx
+#define blockIdx fake_unused_blockIdx
+#define blockDim fake_unused_blockDim
+#define gridDim fake_unused_gridDim
+#include <device_launch_parameters.h>
+#undef threadIdx
+#undef blockIdx
+#undef blockDim
+#undef gridDim
 #include <cuda_runtime.h>
 
 #include <cuda_bf16.h>
@@ -51,10 +61,8 @@ typedef struct fake_kernel {
   struct fake_kernel *next;
 } fake_kernel;
 
-/* a device thread as its own code sees it */
+/* what else a device thread sees of itself */
 typedef struct fake_thread {
-  uint3 thread, block;
-  dim3 block_size, grid_size;
   unsigned lane, warp;
   void *dynamic_shared;
   size_t dynamic_bytes;
@@ -143,11 +151,12 @@ template <class T> inline cudaError_t cudaGetSymbolAddress(void **address, const
 
 /* ---- built-in variables and memory ---- */
 
-#define threadIdx (fake_here->thread)
-#define blockIdx (fake_here->block)
-#define blockDim (fake_here->block_size)
-#define gridDim (fake_here->grid_size)
-#define warpSize 32
+#define FAKE_VARIABLE(type, name)                                                                                      \
+  extern __thread const type name __asm__("fake_" #name) __attribute__((tls_model("initial-exec")))
+FAKE_VARIABLE(uint3, threadIdx);
+FAKE_VARIABLE(uint3, blockIdx);
+FAKE_VARIABLE(dim3, blockDim);
+FAKE_VARIABLE(dim3, gridDim);
 #define FAKE_DYNAMIC_SHARED(T, name) T *const name = static_cast<T *>(fake_here->dynamic_shared)
 
 /* ---- barriers ---- */

@@ -188,7 +188,9 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
     cudaError_t error =
         submit(stream, "cudaGraphLaunch", exec->name, {}, done); /* the nodes come after this operation */
     if (error != cudaSuccess) return error;
-    auto link = [&](const char *call) { return std::make_shared<work>(work{call, exec->name, s.device, done, {}}); };
+    auto link = [&](const char *call) {
+      return std::make_shared<work>(work{call, exec->name, s.device, done, {}, true});
+    };
     operation_ref begin = enqueue(link("start of graph"), {s.tail, exec->last}, s.name, s.fiber);
     std::vector<operation_ref> run;
     std::vector<bool> leaf(exec->nodes.size(), true);

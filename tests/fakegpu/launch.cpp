@@ -197,6 +197,8 @@ cudaError_t launch_kernel(function *f, dim3 grid, dim3 block, void **arguments, 
     return refuse(cudaErrorInvalidValue, *f,
                   std::to_string(shared) + " bytes of dynamic shared memory; allowed are " +
                       std::to_string(f->dynamic_limit) + " (cudaFuncAttributeMaxDynamicSharedMemorySize)");
+  cudaError_t error = check_stream(stream, "cudaLaunchKernel");
+  if (error != cudaSuccess) return error;
   if (!f->twin) f->twin = find_twin(f->name);
   std::string detail =
       f->text + " grid " + text_of(grid) + " block " + text_of(block) + " shared " + std::to_string(shared);

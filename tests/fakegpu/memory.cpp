@@ -23,8 +23,8 @@ std::map<uintptr_t, allocation> &table() {
   static auto *all = new std::map<uintptr_t, allocation>;
   return *all;
 }
-std::map<int, size_t> used;
-std::set<std::pair<int, int>> peers;
+auto &used = *new std::map<int, size_t>;
+auto &peers = *new std::set<std::pair<int, int>>;
 int open_count;
 uint64_t made;
 
@@ -413,7 +413,7 @@ struct CUmemPoolHandle_st {
 };
 
 static cudaMemPool_t default_pool(int device) {
-  static std::map<int, CUmemPoolHandle_st> pools;
+  static auto &pools = *new std::map<int, CUmemPoolHandle_st>;
   auto &pool = pools[device];
   pool.device = device;
   return &pool;

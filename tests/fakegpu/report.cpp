@@ -62,7 +62,7 @@ static settings read_settings() {
 }
 
 const settings &config() {
-  static const settings s = read_settings();
+  static const settings &s = *new settings(read_settings());
   return s;
 }
 

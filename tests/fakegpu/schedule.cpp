@@ -8,15 +8,17 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <unistd.h>
 
 namespace fake {
 
 std::recursive_mutex lock;
 
-static std::vector<operation_ref> ready; /* unmet == 0, not done */
-static size_t waiting;                   /* queued and not ready */
-static uint64_t waits_made, choices_made;
+/* unmet == 0, not done; like all tables of the fake never destroyed, for it is looked at when the process ends */
+static auto &ready = *new std::vector<operation_ref>;
+static size_t waiting; /* queued and not ready */
+static uint64_t waits_made, choices_made, habits_made;
 static bool device_broken;
 
 double now() {
@@ -27,8 +29,22 @@ bool broken() {
   return device_broken;
 }
 
-size_t queued() {
-  return ready.size() + waiting;
+static std::string name_of(const operation &o) {
+  return std::string(o.what->call) + (o.what->detail.empty() ? "" : " ") + o.what->detail + " on " + o.stream;
+}
+
+std::string unfinished() {
+  std::vector<operation_ref> open = ready;
+  std::set<operation *> seen;
+  std::string text;
+  while (!open.empty()) {
+    operation_ref o = open.back();
+    open.pop_back();
+    if (!seen.insert(o.get()).second) continue;
+    if (!o->what->marker) text += "\n  " + name_of(*o);
+    open.insert(open.end(), o->followers.begin(), o->followers.end());
+  }
+  return text;
 }
 
 void *new_fiber(const std::string &name) {
@@ -45,8 +61,7 @@ static uint64_t choose(uint64_t below) {
 /* One call of an operation's action, as its stream. Between the two switches nothing may be allocated or freed that the
  * other side frees or allocates: ThreadSanitizer would take that for a race of the program. */
 static fake_state run(operation &o) {
-  std::string name =
-      std::string(o.what->call) + (o.what->detail.empty() ? "" : " ") + o.what->detail + " on " + o.stream;
+  std::string name = name_of(o);
   const char *outer = running;
   running = name.c_str();
   void *host = under_tsan() ? __tsan_get_current_fiber() : nullptr;
@@ -102,6 +117,12 @@ static bool attempt(size_t index) {
 
 enum habit { LATEST, ANY_NEEDED, ANY, OTHERS_FIRST, OLDEST, HABITS };
 
+/* The habit of this wait. Of HABITS seeds in a row, each has another one at every wait, so that a few seeds try all. */
+static habit choose_habit() {
+  if (!config().seed) return LATEST;
+  return static_cast<habit>((config().seed + mix(config().seed / HABITS, ++habits_made)) % HABITS);
+}
+
 /* indices of ready operations in the order in which a habit tries them; `needed` 0: all are wanted */
 static std::vector<size_t> candidates(habit how, uint64_t needed) {
   std::vector<size_t> order(ready.size());
@@ -130,7 +151,7 @@ static bool progress_as(habit how, uint64_t needed) {
 }
 
 bool progress() {
-  return progress_as(config().seed ? static_cast<habit>(choose(HABITS)) : LATEST, 0);
+  return progress_as(choose_habit(), 0);
 }
 
 static void mark(operation &target, uint64_t number) {
@@ -151,8 +172,7 @@ static void mark(operation &target, uint64_t number) {
 static void idle(double since, const char *target) {
   if (now() - since > config().timeout * 1000) {
     std::string list;
-    for (const operation_ref &o : ready)
-      list += "\n  " + std::string(o->what->call) + " " + o->what->detail + " on " + o->stream;
+    for (const operation_ref &o : ready) list += "\n  " + name_of(*o);
     fake_fault("no-progress",
                "nothing has moved for %.0f s while the program waits for %s; ready and waiting for other "
                "processes:%s",
@@ -165,7 +185,7 @@ void wait_for(const operation_ref &target) {
   if (!target) return;
   if (!target->done) {
     uint64_t number = ++waits_made;
-    habit how = config().seed ? static_cast<habit>(choose(HABITS)) : LATEST;
+    habit how = choose_habit();
     mark(*target, number);
     std::string name = std::string(target->what->call) + " on " + target->stream;
     open_memory open;
@@ -179,9 +199,9 @@ void wait_for(const operation_ref &target) {
 }
 
 void wait_for_all() {
-  habit how = config().seed ? static_cast<habit>(choose(HABITS)) : LATEST;
+  habit how = choose_habit();
   open_memory open;
-  for (double since = now(); queued();)
+  for (double since = now(); !ready.empty() || waiting;)
     if (progress_as(how, 0))
       since = now();
     else

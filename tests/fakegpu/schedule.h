@@ -24,6 +24,7 @@ struct work {
   int device;
   action run;
   std::vector<fake_range> ranges;
+  bool marker = false; /* of an event: orders operations, does nothing */
 };
 using work_ref = std::shared_ptr<const work>;
 
@@ -63,8 +64,8 @@ bool progress();
 /* an operation's result is known to the program from now on (it saw that the operation is done) */
 void observe(const operation_ref &seen);
 
-/* operations that have not run */
-size_t queued();
+/* operations that have not run, as text; markers of events are not counted */
+std::string unfinished();
 
 /* true after an operation failed: the device is unusable */
 bool broken();

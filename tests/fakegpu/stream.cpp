@@ -68,8 +68,8 @@ void put(CUstream_st &s, work_ref what, std::vector<operation_ref> more = {}) {
   s.tail = enqueue(std::move(what), std::move(waits), s.name, s.fiber);
 }
 
-work_ref plain(const char *call, const std::string &detail, int device) {
-  return std::make_shared<work>(work{call, detail, device, nothing(), {}});
+work_ref marker(const char *call, const std::string &detail, int device) {
+  return std::make_shared<work>(work{call, detail, device, nothing(), {}, true});
 }
 
 /* legacy-stream use while a blocking stream is captured would make the capture depend on it */
@@ -141,8 +141,7 @@ void end_capture(capture &c) {
   c.ended = true;
 }
 
-cudaError_t submit(cudaStream_t handle, const char *call, std::string detail, std::vector<fake_range> ranges,
-                   action run, stream_use use) {
+cudaError_t check_stream(cudaStream_t handle, const char *call, stream_use use) {
   CUstream_st &s = *resolve(handle, call);
   if (use == stream_use::own && s.device != current_device()) {
     fake_explain(call, "stream %s belongs to device %d, the current device is %d", s.name.c_str(), s.device,
@@ -150,18 +149,25 @@ cudaError_t submit(cudaStream_t handle, const char *call, std::string detail, st
     return cudaErrorInvalidResourceHandle;
   }
   cudaError_t error = check_legacy(s, call);
+  if (error == cudaSuccess && s.captured && s.captured->broken) error = cudaErrorStreamCaptureInvalidated;
+  return error;
+}
+
+cudaError_t submit(cudaStream_t handle, const char *call, std::string detail, std::vector<fake_range> ranges,
+                   action run, stream_use use) {
+  cudaError_t error = check_stream(handle, call, use);
   if (error != cudaSuccess) return error;
+  CUstream_st &s = *resolve(handle, call);
   int device = use == stream_use::own ? s.device : -1;
   for (const fake_range &r : ranges)
     if (find_memory(r.start)) check_range(r.start, r.bytes, device, "memory", call);
-  auto what = std::make_shared<work>(work{call, std::move(detail), device, std::move(run), std::move(ranges)});
+  auto what = std::make_shared<work>(work{call, std::move(detail), device, std::move(run), std::move(ranges), false});
   fake_record("%s%s: %s %s", s.name.c_str(), capturing(s) ? " (captured)" : "", call, what->detail.c_str());
   if (!capturing(s)) {
     put(s, what);
     return cudaSuccess;
   }
   capture &c = *s.captured;
-  if (c.broken) return cudaErrorStreamCaptureInvalidated;
   size_t lane = static_cast<size_t>(std::find(c.streams.begin(), c.streams.end(), &s) - c.streams.begin());
   c.graph->nodes.push_back({what, s.frontier, lane});
   s.frontier = {c.graph->nodes.size() - 1};
@@ -336,7 +342,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
       event->recorded = nullptr;
       return cudaSuccess;
     }
-    put(s, plain("cudaEventRecord", event->name, s.device));
+    put(s, marker("cudaEventRecord", event->name, s.device));
     event->recorded = s.tail;
     event->captured = nullptr;
     return cudaSuccess;
@@ -390,7 +396,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
       return break_capture(*s.captured, cudaErrorStreamCaptureIsolation, call,
                            "the event was recorded outside the capture");
     }
-    put(s, plain(call, event->name, s.device), {event->recorded});
+    put(s, marker(call, event->name, s.device), {event->recorded});
     return cudaSuccess;
   });
 }

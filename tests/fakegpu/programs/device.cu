@@ -285,10 +285,7 @@ __global__ void atomics(totals *t) {
   atomicAdd(&t->wide, 0.25);
   atomicAdd(&t->large, 1ull << 33);
   atomicInc(&t->ring, 9);
-  for (int old = t->swapped, seen;; old = seen) {
-    seen = atomicCAS(&t->swapped, old, old + 3);
-    if (seen == old) break;
-  }
+  for (int old = 0, seen; (seen = atomicCAS(&t->swapped, old, old + 3)) != old; old = seen) {}
 }
 static void atomic_operations() {
   buffer<totals> t(1);

@@ -1,0 +1,80 @@
+"""Building CUDA programs with nvcc and running them, as they are, on the fake GPU (tests/fakegpu).
+
+A program is built once by nvcc; its kernels' twins are built by g++ from the same text, plain or for a sanitizer. run() puts
+the fake libraries in front of NVIDIA's and returns the command's Result.
+
+  program = fakegpu.nvcc("tests/fakegpu/programs/streams.cu")
+  result = fakegpu.run(program, fakegpu.twin("tests/fakegpu/programs/streams.cu"), "graph", seed=3)
+"""
+import os
+import shutil
+
+import harness
+
+ROOT = harness.ROOT
+BUILD = os.path.abspath(os.environ.get("BUILD") or os.path.dirname(harness.PDC))
+LIBRARIES = os.path.join(BUILD, "fakegpu")
+CUDA = os.environ.get("CUDA", "/usr/local/cuda")
+DEVICE = os.path.join("tests", "fakegpu", "device.h")
+
+# kinds of twins: what g++ is told, the library that must be in the process first, its settings, its exit status and mark
+SANITIZERS = {
+    None: ([], None, {}),
+    "address": (["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"], "libasan.so",
+                {"ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:handle_segv=1"}),
+    "thread": (["-fsanitize=thread"], "libtsan.so", {"TSAN_OPTIONS": "halt_on_error=1"}),
+}
+
+
+def tool(name):
+    """The path of a compiler, or a failure that says what is missing."""
+    found = shutil.which(name) or shutil.which(os.path.join(CUDA, "bin", name))
+    harness.check(found, "%s is not installed: the CUDA target's tests need the CUDA toolkit (CUDA=%s)" % (name, CUDA))
+    return found
+
+
+def _compile(words, target):
+    result = harness.command(words + ["-o", target], harness.COMPILE_LIMIT * 2, cwd=ROOT)
+    harness.check(result.code == 0, "compilation failed: " + result.describe())
+    return target
+
+
+def nvcc(source, *options, arch="sm_80"):
+    """A program of one .cu file, linked with the CUDA runtime as a shared library and without a path to it."""
+    def build():
+        target = os.path.join(harness.directory(), os.path.basename(source)[:-3])
+        return _compile([tool("nvcc"), "-ccbin", "g++", "-O1", "-std=c++17", "-Werror", "all-warnings", "-arch=" + arch,
+                         "-cudart", "shared", *options, source], target)
+    return harness.once(("nvcc", source, options, arch), build)
+
+
+def twin(source, *options, sanitize=None):
+    """The library of a .cu file's kernels for the fake GPU. -Bsymbolic: the program has functions of the same names."""
+    def build():
+        target = os.path.join(harness.directory(), os.path.basename(source)[:-3] + "-twin.so")
+        return _compile(["g++", "-x", "c++", "-std=c++17", "-O1", "-g", "-DPD_FAKE_GPU", "-include", DEVICE, "-isystem",
+                         os.path.join(CUDA, "include"), "-fPIC", "-shared", "-Wl,-Bsymbolic", "-Wall", "-Wno-unused",
+                         "-Wno-unknown-pragmas", *SANITIZERS[sanitize][0], *options, source], target)
+    return harness.once(("twin", source, options, sanitize), build)
+
+
+def environment(twins, sanitize=None, seed=0, **settings):
+    """The variables that put a process on the fake GPU; settings are PD_FAKE_ variables in lower case."""
+    if isinstance(twins, str):
+        twins = [twins]
+    harness.check(os.path.exists(os.path.join(LIBRARIES, "libcudart.so.13")), "build the fake GPU first: make fakegpu")
+    paths = [LIBRARIES] + ([os.environ["LD_LIBRARY_PATH"]] if os.environ.get("LD_LIBRARY_PATH") else [])
+    variables = {"LD_LIBRARY_PATH": ":".join(paths), "PD_FAKE_KERNELS": ":".join(twins), "PD_FAKE_SEED": str(seed)}
+    variables.update({"PD_FAKE_" + key.upper(): str(value) for key, value in settings.items()})
+    _, library, options = SANITIZERS[sanitize]
+    if library:
+        path = harness.once(("preload", library), lambda: harness.command(["gcc", "-print-file-name=" + library], 10).out.strip())
+        variables["LD_PRELOAD"] = path
+        variables.update(options)
+    return variables
+
+
+def run(program, twins, *words, sanitize=None, seed=0, limit=harness.RUN_LIMIT, cwd=None, **settings):
+    """Runs a program on the fake GPU."""
+    return harness.command([program] + [str(word) for word in words], limit, cwd=cwd,
+                           environment=environment(twins, sanitize, seed, **settings))
