@@ -256,7 +256,10 @@ bool autodiff_run(Graph *graph, const Config *config, Diagnostics *diagnostics) 
     while (mark_needs(graph, &graph->segments.at[s], needs, s)) {}
   if (!needs[graph->loss]) {
     Diag *diag = diag_error(diagnostics, "E0601", graph->loss_span, "the loss does not depend on any trainable parameter");
-    diag_help(diag, "declare a `param` without `frozen` that the loss depends on");
+    bool accuracy = false;
+    for (uint32_t v = 0; v < graph->ops.count; v++) accuracy |= graph->ops.at[v].kind == OP_ACCURACY && graph->ops.at[v].out[0] == graph->loss;
+    if (accuracy) diag_note(diag, "`accuracy` counts, and has no gradient: it is for `metric`");
+    diag_help(diag, accuracy ? "train with `xent`" : "declare a `param` without `frozen` that the loss depends on");
     return false;
   }
   const bool *arrives = find_arrivals(graph, needs);

@@ -6,8 +6,8 @@
 
 Val rule_gather(Call *call) {
   Sem *sem = call->sem;
-  Val table = tensor_arg(call, 0), ids = tensor_expr(call, call->slot[1], DT_I32);
-  if (table.kind == VAL_ERROR || ids.kind == VAL_ERROR) return val_error();
+  Val table, ids;
+  if (!reals_and_integers(call, &table, &ids)) return val_error();
   const Value *t = value_at(sem, table.value), *i = value_at(sem, ids.value);
   if (!t->rank) return fail(call, "E0308", call->slot[0]->span, "`gather` needs a table with rows");
   if (t->axes[0] == sem->batch) return whole_axis(call, t->axes[0], call->slot[0]->span), val_error();

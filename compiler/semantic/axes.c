@@ -36,9 +36,7 @@ Id axis_of_expr(Sem *sem, Unit *unit, Frame *frame, const Expr *expr) {
     return sem->error_axis;
   }
   const char *derivation = NULL;
-  if (expr->kind != EXPR_INT)
-    derivation = arena_printf(sem->arena, "%s = %s", expr_text(sem, unit, frame, expr, false),
-                              expr_text(sem, unit, frame, expr, true));
+  if (expr->kind != EXPR_INT) derivation = derivation_text(sem, unit, frame, expr);
   return anonymous_axis(sem, size, derivation, expr->span);
 }
 
@@ -92,7 +90,11 @@ void axis_notes(const Sem *sem, Diag *diag, unsigned count, const Id *axes) {
   for (unsigned i = 0; i < count; i++) {
     const Axis *axis = &sem->graph->axes.at[axes[i]];
     bool told = !axis->derivation || axis_is_error(sem, axes[i]);
-    for (unsigned k = 0; k < i && !told; k++) told = axes[k] == axes[i];
+    for (unsigned k = 0; k < i && !told; k++) {
+      const Axis *other = &sem->graph->axes.at[axes[k]];
+      bool alike = !axis->name && !other->name && axis->size == other->size && other->derivation;
+      told = axes[k] == axes[i] || (alike && !strcmp(axis->derivation, other->derivation));
+    }
     if (told) continue;
     if (axis->name)
       diag_note(diag, "%s = %s (%s)", axis->name, axis->derivation, place_text(sem, axis->span));
@@ -115,8 +117,10 @@ void mismatch_help(const Sem *sem, Diag *diag, Id a, Id b) {
     diag_note(diag, "`%s` is split over %s: every tensor that has it must name it", named->name,
               mesh_name(named->mesh));
   else if (x->mesh != y->mesh && mesh_degree(sem, x->mesh) * mesh_degree(sem, y->mesh) > 1)
-    diag_note(diag, "one of the two is split over %s, by a rule for a size of a block; a size of a block takes its rule along",
-              mesh_name(x->mesh != MESH_NONE ? x->mesh : y->mesh));
+    diag_note(
+        diag,
+        "one of the two is split over %s, by a rule for a size of a block; a size of a block takes its rule along",
+        mesh_name(x->mesh != MESH_NONE ? x->mesh : y->mesh));
 }
 
 bool check_tensor(Sem *sem, Span span, const char *what, unsigned rank, const Id *axes) {

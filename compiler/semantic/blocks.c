@@ -11,7 +11,8 @@ enum { MAX_CALL_DEPTH = 100 };
 
 static void bind_size(Sem *sem, Frame *frame, const Name *size, Id axis) {
   Local local = {.name = size->text, .span = size->span, .is_size = true, .axis = axis};
-  Mesh mesh = shard_of_size(sem, frame->symbol, size->text);
+  const Name *rule = NULL;
+  Mesh mesh = shard_of_size(sem, frame->symbol, size->text, &rule);
   Axis *bound = &sem->graph->axes.at[axis];
   if (mesh != MESH_NONE && !axis_is_error(sem, axis)) {
     if (!bound->name && bound->mesh == MESH_NONE) {
@@ -23,8 +24,9 @@ static void bind_size(Sem *sem, Frame *frame, const Name *size, Id axis) {
         local.axis = sem->error_axis;
       }
     } else if (bound->mesh != mesh) {
-      Diag *diag = report(sem, "E0413", frame->call, "`%s.%s=%s` splits %s, which is not split outside of the block",
-                          frame->symbol->name, size->text, mesh_name(mesh), axis_text(sem, axis));
+      Diag *diag = report(sem, "E0413", frame->call, "`%s=%s` splits %s, which is not split outside of the block",
+                          rule->text, mesh_name(mesh), axis_text(sem, axis));
+      diag_label(diag, rule->span, "the rule");
       diag_help(diag, "write `%s=%s` in `shard < >`", bound->name ? bound->name : "dim", mesh_name(mesh));
     }
   }
@@ -138,10 +140,9 @@ bool match_type(Sem *sem, Frame *frame, const TypeExpr *type, Id value, Span spa
  * for the same mesh axis. A dim that `shard` splits by name stays as it is. */
 static bool enters_whole(Sem *sem, const Symbol *block, const Name *size, Id axis) {
   const Axis *a = &sem->graph->axes.at[axis];
-  if (!size || a->name || a->mesh == MESH_NONE || shard_of_size(sem, block, size->text) != MESH_NONE)
-    return false;
+  if (!size || a->name || a->mesh == MESH_NONE || shard_of_size(sem, block, size->text, NULL) != MESH_NONE) return false;
   for (uint32_t i = 0; i < block->item->size_count; i++)
-    if (shard_of_size(sem, block, block->item->sizes[i].text) == a->mesh) return true;
+    if (shard_of_size(sem, block, block->item->sizes[i].text, NULL) == a->mesh) return true;
   return false;
 }
 
@@ -202,6 +203,14 @@ static bool bind_named_argument(Arguments *a, const Name *name, const Expr *valu
   for (uint32_t i = 0; i < item->size_count; i++) spelling_try(&spelling, item->sizes[i].text);
   for (uint32_t i = 0; i < item->input_count; i++) spelling_try(&spelling, item->inputs[i].name.text);
   spelling_help(&spelling, diag);
+  if (!spelling.best) {
+    Text list = {.arena = sem->arena};
+    for (uint32_t i = 0; i < item->input_count; i++)
+      text_printf(&list, "%s%s", i ? ", " : "", item->inputs[i].name.text);
+    for (uint32_t i = 0; i < item->size_count; i++)
+      text_printf(&list, "%s%s", i ? ", " : "; its sizes are ", item->sizes[i].text);
+    if (list.length && list.length < 200) diag_note(diag, "its inputs are %s", list.at);
+  }
   return false;
 }
 
@@ -229,6 +238,22 @@ static bool place_arguments(Arguments *a, uint32_t count, Expr *const *args, con
     return false;
   }
   return usable;
+}
+
+/* A constant of another kind than the default would be an error somewhere in the block: told where it is given. */
+static bool fits_default(Arguments *a, const Input *input, const Expr *given, Const value) {
+  if (!input->value) return true;
+  Const initial = const_eval(a->sem, a->block->unit, NULL, input->value);
+  if (initial.kind == CONST_ERROR) return false;
+  if (value.kind == initial.kind || (const_is_number(value) && const_is_number(initial))) return true;
+  Diag *diag = report(a->sem, "E0215", given->span, "input `%s` of `%s` is %s, and `%s` is %s", input->name.text,
+                      a->expr->name.text,
+                      initial.kind == CONST_BOOL ? "true or false"
+                      : const_is_number(initial) ? "a number"
+                                                 : const_kind_name(initial.kind),
+                      source_text(a->sem, given->span, 40), const_kind_name(value.kind));
+  diag_label(diag, input->name.span, "declared here");
+  return false;
 }
 
 /* Evaluates what is given (all of it, so that every error shows), and the defaults of constants. */
@@ -262,6 +287,8 @@ static bool evaluate_arguments(Arguments *a) {
                                        : const_kind_name(v.number.kind));
       diag_label(diag, input->name.span, "declared here");
       usable = false;
+    } else if (!input->type) {
+      usable &= fits_default(a, input, a->given[i], v.number);
     }
   }
   return usable;
@@ -288,7 +315,7 @@ static bool bind_inputs(Arguments *a) {
     Diag *diag = report(sem, "E0314", a->expr->span, "the size `%s` of `%s` is not known here", item->sizes[i].text,
                         a->block->name);
     diag_label(diag, item->sizes[i].span, "no input has this size");
-    diag_help(diag, "give it by name: %s(..., %s=...)", a->block->name, item->sizes[i].text);
+    diag_help(diag, "give it by name: %s(..., %s=...)", a->expr->name.text, item->sizes[i].text);
     return false;
   }
   for (uint32_t i = 0; i < item->input_count; i++) {
@@ -360,7 +387,7 @@ Val call_block(Sem *sem, Frame *caller, Symbol *block, const Expr *expr, uint32_
   if (!usable || block->broken || !bind_inputs(&a)) return val_error();
   Naming naming = {.prefix = arena_printf(sem->arena, "%s.", naming_child(sem, caller->naming, block->name))};
   frame.naming = &naming;
-  unsigned errors = diag_errors(sem->diagnostics);
+  unsigned errors = frame.errors = diag_errors(sem->diagnostics);
   const Frame *outer = sem->frame;
   sem->frame = &frame;
   exec_list(sem, &frame, item->body, item->body_count);

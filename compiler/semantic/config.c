@@ -143,12 +143,12 @@ static void store(Sem *sem, int index) {
 _Static_assert(sizeof(OptimizerKind) == sizeof(int) && sizeof(Precision) == sizeof(int), "enums are stored as ints");
 _Static_assert(offsetof(Config, beta2) == offsetof(Config, beta1) + sizeof(double), "beta is stored as a pair");
 
-static void not_supported(Sem *sem, const char *section, const char *key, bool used) {
+static void not_supported(Sem *sem, const char *section, const char *key, bool used, const char *instead) {
   const SectionKey *k = &sem->keys[row_index(section, key)];
   if (used && k->value)
     diag_help(report(sem, "E0408", k->value->span, "this version does not support `%s=%s` yet", key,
                      source_text(sem, k->value->span, 20)),
-              "leave `%s` out", key);
+              "leave `%s` out%s%s", key, *instead ? "; " : "", instead);
 }
 
 void fill_config(Sem *sem) {
@@ -173,15 +173,18 @@ void fill_config(Sem *sem) {
   config->schedule_span = schedule ? schedule->name.span : NO_SPAN;
   config->chunks_said = sem->keys[row_index("schedule", "chunks")].value != NULL;
   config->cluster_span = cluster ? cluster->name.span : NO_SPAN;
-  not_supported(sem, "parallel", "cp", config->cp > 1);
-  not_supported(sem, "parallel", "ep", config->ep > 1);
-  not_supported(sem, "parallel", "zero", config->zero > 0);
-  not_supported(sem, "parallel", "sequence", config->sequence);
+  not_supported(sem, "parallel", "cp", config->cp > 1,
+                "`tp`, `recompute=full` and a small `microbatch` make room for long sequences");
+  not_supported(sem, "parallel", "ep", config->ep > 1, "`tp` divides the weights of a layer");
+  not_supported(sem, "parallel", "zero", config->zero > 0, "`pp` and `tp` divide the optimizer's state");
+  not_supported(sem, "parallel", "sequence", config->sequence,
+                "`recompute=selective` keeps less of what tensor-parallel ranks have alike");
   static const char *const wide[] = {"master", "reduce"};
   for (int i = 0; i < 2; i++) {
     Const c = key_const(sem, row_index("precision", wide[i]));
     not_supported(sem, "precision", wide[i],
-                  c.kind == CONST_TEXT && !strcmp(c.text, "f64") && config->compute != PRECISION_F64);
+                  c.kind == CONST_TEXT && !strcmp(c.text, "f64") && config->compute != PRECISION_F64,
+                  "or compute in f64 too: `compute=f64`");
   }
 }
 
@@ -249,10 +252,13 @@ static void finish_rate(Sem *sem) {
   }
   if (!given) config->end = (double)config->steps;
   if (config->decay_from < 0) config->decay_from = config->rate == RATE_WSD ? config->end * 0.9 : 0;
-  if (config->warmup > config->end)
-    report(sem, "E0208", sem->rate->span, "the warm-up (%g steps) is longer than the schedule (%g steps)",
-           config->warmup, config->end);
-  else if (config->rate == RATE_WSD && (config->decay_from < config->warmup || config->decay_from > config->end))
+  if (config->warmup > config->end) {
+    Diag *diag = report(sem, "E0208", sem->rate->span, "the warm-up (%g steps) is longer than the schedule (%g steps)",
+                        config->warmup, config->end);
+    if (!given) diag_note(diag, "`end` is not given: it is train.steps = %" PRId64, config->steps);
+  }
+  if (config->warmup <= config->end && config->rate == RATE_WSD &&
+      (config->decay_from < config->warmup || config->decay_from > config->end))
     report(sem, "E0208", sem->rate->span, "`decay_from` (step %g) must lie between warm-up and end",
            config->decay_from);
 }

@@ -188,6 +188,46 @@ Const const_call(Sem *sem, const Expr *expr, const char *name, const Const *args
   return checked_real(sem, expr, whole);
 }
 
+/* What other languages call it. */
+void alias_help(const char *name, Diag *diag) {
+  static const char *const rows[][2] = {
+      {"matmul", "a product is `a @ b`"},
+      {"mm", "a product is `a @ b`"},
+      {"bmm", "a product is `a @ b`, or an `einsum`"},
+      {"dot", "a product is `a @ b`"},
+      {"cross_entropy", "it is called `xent(logits, targets)`"},
+      {"nll_loss", "it is called `xent(logits, targets)`"},
+      {"mse_loss", "it is called `mse(a, b)`"},
+      {"cat", "it is called `concat(a, b, axis=...)`"},
+      {"concatenate", "it is called `concat(a, b, axis=...)`"},
+      {"permute", "it is called `transpose(x, axes in their new order)`"},
+      {"view", "it is called `reshape(x, sizes)`"},
+      {"attention", "it is called `sdpa(q, k, v)`; `nn.attention` of std/nn.pd has the projections"},
+      {"scaled_dot_product_attention", "it is called `sdpa(q, k, v)`"},
+      {"layer_norm", "it is called `layernorm(x)`"},
+      {"batch_norm", "it is called `batchnorm(x)`"},
+      {"rms_norm", "it is called `rmsnorm(x)`"},
+      {"embedding", "it is called `gather(table, ids)`"},
+      {"lookup", "it is called `gather(table, ids)`"},
+      {"swish", "it is called `silu(x)`"},
+      {"pow", "powers are products: `x * x`"},
+      {"square", "it is `x * x`"},
+      {"normal", "an initialiser is called: `normal(std)`"},
+      {"uniform", "an initialiser is called: `uniform(lo, hi)`"},
+      {"kaiming", "an initialiser is called: `kaiming(fan_in)`"},
+      {"xavier", "an initialiser is called: `xavier(fan_in, fan_out)`"},
+      {"zeros", "a number is initial value enough: `= 0`"},
+      {"ones", "a number is initial value enough: `= 1`"},
+      {"randn", "it is called `normal(std)`"},
+      {"he", "it is called `kaiming(fan_in)`"},
+      {"glorot", "it is called `xavier(fan_in, fan_out)`"},
+      {"True", "write `true`"},
+      {"False", "write `false`"},
+      {"None", "leave it out"}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    if (!strcmp(rows[i][0], name)) diag_help(diag, "%s", rows[i][1]);
+}
+
 /* Where a loop of this body assigns a name, which ends with the loop; NULL: nowhere. */
 static const Name *assigned_in_loop(Stmt *const *body, uint32_t count, const char *name, bool in_loop) {
   const Name *found = NULL;
@@ -228,8 +268,32 @@ void report_unknown_name(Sem *sem, Unit *unit, Frame *frame, const Name *name) {
     diag_help(diag, "give `%s` a value before the loop, so that it goes from trip to trip and beyond", name->text);
     return;
   }
+  for (Frame *f = frame ? frame->caller : NULL; f && f->symbol; f = f->caller) {
+    const Local *outside = find_local(f, name->text);
+    if (!outside) continue;
+    diag_label(diag, outside->span, "block `%s` does not see what belongs to `%s`", frame->symbol->name,
+               f->symbol->name);
+    diag_help(diag, "make it an input of `%s`", frame->symbol->name);
+    return;
+  }
+  for (uint32_t i = 0; i < sem->graph->metrics.count; i++) {
+    if (sem->graph->metrics.at[i].name != name->text) continue;
+    diag_help(diag, "a metric is reported only; name its value first: `e = ...; metric %s = e;`", name->text);
+    return;
+  }
+  if (dot && spelling.best && !strcmp(spelling.best, name->text)) {
+    diag_note(diag, "this key has no value that an expression can read");
+    return;
+  }
+  if (dot && find_local(frame, intern(sem->names, name->text, (size_t)(dot - name->text)))) {
+    diag_note(diag, "a tensor has no members; its sizes are those of its axes, which have names: `seq`, `embed`");
+    return;
+  }
   if (dot && !spelling.best) diag_note(diag, "`%.*s` is no import", (int)(dot - name->text), name->text);
+  if (name->text[0] >= '0' && name->text[0] <= '9')
+    diag_note(diag, "numbers take K M B T (powers of 1000) and KiB MiB GiB: 80GiB, 1.5M");
   spelling_help(&spelling, diag);
+  if (!spelling.best) alias_help(name->text, diag);
 }
 
 Const symbol_const(Sem *sem, Symbol *symbol) {
@@ -253,6 +317,8 @@ Const symbol_const(Sem *sem, Symbol *symbol) {
     Diag *diag = report(sem, "E0222", symbol->value->span, "the size of dim `%s` is %s", symbol->name,
                         value.kind == CONST_BOOL || value.kind == CONST_TEXT ? const_kind_name(value.kind)
                                                                              : const_value_text(sem, value));
+    if (const_is_number(value) && symbol->value->kind != EXPR_REAL && symbol->value->kind != EXPR_INT)
+      diag_note(diag, "%s = %s", symbol->name, derivation_text(sem, symbol->unit, NULL, symbol->value));
     diag_note(diag, "a size is a whole number, not negative");
     value = symbol->constant = error_const;
   }
@@ -261,11 +327,7 @@ Const symbol_const(Sem *sem, Symbol *symbol) {
     return value;
   }
   Axis axis = {.name = symbol->name, .size = value.integer, .span = symbol->span};
-  if (symbol->value->kind != EXPR_INT) {
-    const char *symbolic = expr_text(sem, symbol->unit, NULL, symbol->value, false);
-    axis.derivation =
-        arena_printf(sem->arena, "%s = %s", symbolic, expr_text(sem, symbol->unit, NULL, symbol->value, true));
-  }
+  if (symbol->value->kind != EXPR_INT) axis.derivation = derivation_text(sem, symbol->unit, NULL, symbol->value);
   vec_push(sem->arena, &sem->graph->axes, axis);
   symbol->axis = sem->graph->axes.count - 1;
   return value;
@@ -377,8 +439,8 @@ static void division_help(Sem *sem, Unit *unit, Frame *frame, const Expr *expr, 
       a.integer > INT64_MAX - b.integer)
     return;
   int64_t below = a.integer / b.integer * b.integer;
-  diag_help(diag, "nearest values of `%s` that divide: %" PRId64 " or %" PRId64, source_text(sem, expr->args[0]->span, 40),
-            below, below + b.integer);
+  diag_help(diag, "nearest values of `%s` that divide: %" PRId64 " or %" PRId64,
+            source_text(sem, expr->args[0]->span, 40), below, below + b.integer);
 }
 
 bool eval_integer(Sem *sem, Unit *unit, Frame *frame, const Expr *expr, const char *what, int64_t *result) {
@@ -388,8 +450,7 @@ bool eval_integer(Sem *sem, Unit *unit, Frame *frame, const Expr *expr, const ch
   Diag *diag = report(sem, "E0214", expr->span, "%s must be a whole number, not %s", what,
                       value.kind == CONST_REAL ? const_value_text(sem, value) : const_kind_name(value.kind));
   if (expr->kind != EXPR_REAL && value.kind == CONST_REAL)
-    diag_note(diag, "%s = %s = %s", expr_text(sem, unit, frame, expr, false), expr_text(sem, unit, frame, expr, true),
-              const_value_text(sem, value));
+    diag_note(diag, "%s = %s", derivation_text(sem, unit, frame, expr), const_value_text(sem, value));
   if (value.kind == CONST_REAL) division_help(sem, unit, frame, expr, diag);
   return false;
 }

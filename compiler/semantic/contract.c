@@ -24,7 +24,7 @@ static const char *short_source(const Sem *sem, const Expr *expr, const char *ot
   return length > 3 && !strcmp(text + length - 3, "...") ? otherwise : arena_printf(sem->arena, "`%s`", text);
 }
 
-/* "contract with `w1`, or apply `w2` to `gelu(x @ w1 + b1)`" */
+/* "contract with `w1`, or apply `w2` to `gelu(x @ w1 + b1)`"; false when there is more to say. */
 static bool contract_help(Sem *sem, Frame *frame, Diag *diag, Id left, Id right, const Expr *right_expr) {
   const Value *a = value_at(sem, left), *b = value_at(sem, right);
   const char *other = NULL, *source = NULL;
@@ -54,7 +54,7 @@ static bool contract_help(Sem *sem, Frame *frame, Diag *diag, Id left, Id right,
     diag_help(diag, "contract with `%s`", other);
   else if (source)
     diag_help(diag, "apply %s to `%s`", applied, source);
-  return other || source;
+  return source || (other && !(b->rank == 2 && b->axes[1] == a->axes[a->rank - 1])); /* else it may be transposed */
 }
 
 static Val cannot_contract(Sem *sem, Frame *frame, const Expr *expr, Id left, Id right) {
@@ -218,8 +218,14 @@ static bool bind_operand(Einsum *e, unsigned which, Id value, const Expr *expr) 
   const Value *v = value_at(e->sem, value);
   const Part *part = &e->part[which];
   if (part->count != v->rank) {
-    report(e->sem, "E0310", expr->span, "einsum: %u label%s for %s, which has %u ax%s", part->count,
-           part->count == 1 ? "" : "s", shape_text(e->sem, value), v->rank, v->rank == 1 ? "is" : "es");
+    Diag *diag = report(e->sem, "E0310", e->spec->span, "einsum: %u label%s for %s, which has %u ax%s", part->count,
+                        part->count == 1 ? "" : "s", shape_text(e->sem, value), v->rank, v->rank == 1 ? "is" : "es");
+    diag_label(diag, expr->span, "%s", shape_text(e->sem, value));
+    if (part->count == 1 && e->lengths[part->word[0]] == v->rank && v->rank > 1) {
+      Text apart = {.arena = e->sem->arena};
+      for (unsigned i = 0; i < v->rank; i++) text_printf(&apart, "%s%c", i ? " " : "", e->words[part->word[0]][i]);
+      diag_help(diag, "labels are words with blanks between them: `%s`", apart.at);
+    }
     return false;
   }
   for (unsigned i = 0; i < part->count; i++) {

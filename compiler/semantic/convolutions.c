@@ -37,8 +37,8 @@ static bool step_arg(Call *call, unsigned slot, const char *what, int64_t fallba
     Diag *diag = report(sem, "E0322", expr->span, "`%s` of `%s` must be a whole number from %" PRId64 " on, not %s",
                         what, call->row->name, least, number ? const_value_text(sem, value) : const_kind_name(value.kind));
     if (number && expr->kind != EXPR_INT && expr->kind != EXPR_REAL)
-      diag_note(diag, "%s = %s = %s", expr_text(sem, call->frame->unit, call->frame, expr, false),
-                expr_text(sem, call->frame->unit, call->frame, expr, true), const_value_text(sem, value));
+      diag_note(diag, "%s = %s", derivation_text(sem, call->frame->unit, call->frame, expr),
+                const_value_text(sem, value));
     if (value.kind == CONST_REAL && !strcmp(what, "pad"))
       diag_help(diag, "with an odd filter size, pad=(k - 1) / 2 is whole and keeps the size");
     return false;

@@ -168,6 +168,10 @@ static void shapes_differ(Sem *sem, OpKind kind, Span at, const Value *a, const 
       break;
     }
   diag_note(diag, "the shapes must be equal, or the smaller one equal to the last or the first axes of the larger");
+  if (kind == OP_MUL && a->rank && b->rank > 1 && a->axes[a->rank - 1] == b->axes[0])
+    diag_help(diag, "`*` works element by element; a product over `%s` is `%s @ %s`",
+              sem->graph->axes.at[b->axes[0]].name ? sem->graph->axes.at[b->axes[0]].name : "the last axis",
+              source_text(sem, left->span, 40), source_text(sem, right->span, 40));
 }
 
 /* Where the smaller operand starts in the larger: false after an error. */

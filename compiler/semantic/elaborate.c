@@ -220,6 +220,8 @@ static void exec(Sem *sem, Frame *frame, const Stmt *stmt) {
 
 void exec_list(Sem *sem, Frame *frame, Stmt *const *body, uint32_t count) {
   for (uint32_t i = 0; i < count && !diag_full(sem->diagnostics); i++) {
+    /* of a block of another file, the first error is enough: what is wrong is most likely the call */
+    if (frame->unit != sem->root && diag_errors(sem->diagnostics) != frame->errors) return;
     if (frame->returned) {
       report(sem, "E0219", body[i]->span, "a statement after `return` is never reached");
       return;
@@ -256,8 +258,15 @@ static void declare_input(Sem *sem, Frame *frame, const Input *input) {
     data.axes[i] = axis_of_expr(sem, frame->unit, frame, type->dims[i]);
     if (axis_is_error(sem, data.axes[i])) usable = false;
     if (!usable || sem->graph->axes.at[data.axes[i]].size) continue;
-    report(sem, "E0313", type->span, "input `%s` has no elements: its axis %u is of size 0", data.name, i + 1);
     usable = false;
+    if (data.axes[i] == sem->empty_axis) continue; /* told for an input before */
+    sem->empty_axis = data.axes[i];
+    const Axis *axis = &sem->graph->axes.at[data.axes[i]];
+    Diag *diag = report(sem, "E0313", type->span, "input `%s` has no elements: %s is of size 0", data.name,
+                        axis->name ? arena_printf(sem->arena, "axis `%s`", axis->name)
+                                   : arena_printf(sem->arena, "axis %u", i + 1));
+    if (axis->name) diag_label(diag, axis->span, "`%s` = 0", axis->name);
+    axis_notes(sem, diag, 1, &data.axes[i]);
   }
   data.rank = (uint8_t)(usable ? type->dim_count : 0);
   if (usable) {

@@ -88,16 +88,29 @@ void report_unknown_call(Sem *sem, Frame *frame, const Expr *expr) {
   if (import && import->kind == SYMBOL_IMPORT) {
     Spelling inner = spelling_of(dot + 1);
     spelling_symbols(&inner, import->import, 1u << SYMBOL_BLOCK);
-    if (inner.best) diag_help(diag, "did you mean `%s.%s`?", import->name, inner.best);
+    if (inner.best) {
+      diag_help(diag, "did you mean `%s.%s`?", import->name, inner.best);
+      return;
+    }
+    Text list = {.arena = sem->arena};
+    for (uint32_t i = 0; i < import->import->order.count; i++)
+      if (import->import->order.at[i]->kind == SYMBOL_BLOCK)
+        text_printf(&list, "%s%s", list.length ? ", " : "", import->import->order.at[i]->name);
+    if (list.length && list.length < 300) diag_note(diag, "the blocks of `%s` are %s", import->name, list.at);
     return;
   }
   Spelling spelling = spelling_of(name);
   spelling_symbols(&spelling, frame->unit, 1u << SYMBOL_BLOCK);
   spelling_operations(&spelling);
-  if (dot && !import)
+  const char *owner = dot && !import ? intern(sem->names, name, (size_t)(dot - name)) : NULL;
+  if (owner && (find_local(frame, owner) || find_symbol(sem, frame->unit, owner)))
+    diag_help(diag, "tensors have no methods: write `%s(%s)`, or `%s |> %s(...)`", dot + 1, owner, owner, dot + 1);
+  else if (dot && !import)
     diag_help(diag, "import what has it: `import \"std/nn.pd\" as %.*s;`", (int)(dot - name), name);
-  else
+  else if (spelling.best)
     spelling_help(&spelling, diag);
+  else
+    alias_help(name, diag);
 }
 
 static Val eval_call(Sem *sem, Frame *frame, const Expr *expr, const Expr *first) {

@@ -122,6 +122,8 @@ static Unit *import_file(Loader *loader, const Unit *from, const Item *item) {
     for (uint32_t i = 0; i < sem->input->import_dir_count; i++)
       text_printf(&places, ", %s", sem->input->import_dirs[i]);
     diag_note(diag, "%s", places.at);
+    const char *ended = arena_printf(sem->arena, "%s.pd", item->path);
+    if (find_file(sem, from, ended)) diag_help(diag, "did you mean `%s`?", ended);
     return NULL;
   }
   const char *identity = identity_of(sem, path);

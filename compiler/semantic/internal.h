@@ -138,6 +138,7 @@ struct Frame {
   Span result_span;
   unsigned depth;
   unsigned loop_depth; /* of the program where this frame was entered */
+  unsigned errors;     /* reported before it was entered */
 };
 
 /* ---- the draft ---- */
@@ -210,6 +211,7 @@ struct Sem {
   bool too_long; /* reported; nothing more is added */
   VEC(uint8_t) batch_sum;  /* per value: a sum over the batch that is complete only after the last micro-batch */
   Id error_axis;
+  Id empty_axis; /* of size 0, as was reported for an input; NO_ID: none */
   Id batch;
   bool has_loss;
 };
@@ -235,6 +237,8 @@ typedef struct Spelling {
 Spelling spelling_of(const char *wanted);
 void spelling_try(Spelling *spelling, const char *candidate);
 void spelling_help(const Spelling *spelling, Diag *diag);
+/* For names that other languages have: what it is called here. */
+void alias_help(const char *name, Diag *diag);
 void spelling_symbols(Spelling *spelling, const Unit *unit, unsigned kinds); /* bits 1 << SymbolKind */
 void spelling_locals(Spelling *spelling, Frame *frame);
 /* The text of an expression as the user wrote it, without surrounding blanks; cut with … above `limit` bytes. */
@@ -243,6 +247,8 @@ const char *source_text(const Sem *sem, Span span, size_t limit);
 const char *place_text(const Sem *sem, Span span);
 /* The canonical text of a constant expression; with numbers in place of names if `numbers`. */
 const char *expr_text(Sem *sem, Unit *unit, Frame *frame, const Expr *expr, bool numbers);
+/* "heads * head = 96 * 128"; numbers alone are said once. */
+const char *derivation_text(Sem *sem, Unit *unit, Frame *frame, const Expr *expr);
 const char *const_kind_name(ConstKind kind);
 const char *const_value_text(Sem *sem, Const c);
 
@@ -290,9 +296,11 @@ void read_shard(Sem *sem);
 void apply_shard(Sem *sem);
 /* Reports that a split axis does not divide, with the numbers that would. */
 void does_not_divide(Sem *sem, Span span, const char *name, Id axis);
-/* The mesh axis that `block.size=…` gives to a size of a block. */
-Mesh shard_of_size(Sem *sem, const Symbol *block, const char *size);
+/* The mesh axis that `block.size=…` gives to a size of a block, and the rule's name as written. */
+Mesh shard_of_size(Sem *sem, const Symbol *block, const char *size, const Name **rule);
 void check_layout(Sem *sem);
+/* Warns of tensor-parallel ranks with nothing to share. Needs the final graph. */
+void warn_idle_ranks(Sem *sem);
 
 /* ---- sections.c ---- */
 void read_sections(Sem *sem);

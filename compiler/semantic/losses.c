@@ -28,10 +28,10 @@ static bool loss_targets(Call *call, Val logits, Val targets) {
 
 Val rule_xent(Call *call) {
   Sem *sem = call->sem;
-  Val logits = tensor_arg(call, 0), targets = tensor_expr(call, call->slot[1], DT_I32);
+  Val logits, targets;
   int64_t ignore;
-  if (!integer_arg(call, 2, "ignore", -100, &ignore) || logits.kind == VAL_ERROR || targets.kind == VAL_ERROR)
-    return val_error();
+  bool usable = reals_and_integers(call, &logits, &targets);
+  if (!integer_arg(call, 2, "ignore", -100, &ignore) || !usable) return val_error();
   if (ignore != -100)
     return fail(call, "E0921", call->slot[2]->span, "this version ignores targets of -100 only, not of %" PRId64,
                 ignore);
@@ -51,8 +51,8 @@ Val rule_xent(Call *call) {
 
 Val rule_accuracy(Call *call) {
   Sem *sem = call->sem;
-  Val logits = tensor_arg(call, 0), targets = tensor_expr(call, call->slot[1], DT_I32);
-  if (logits.kind == VAL_ERROR || targets.kind == VAL_ERROR || !loss_targets(call, logits, targets)) return val_error();
+  Val logits, targets;
+  if (!reals_and_integers(call, &logits, &targets) || !loss_targets(call, logits, targets)) return val_error();
   const Value *x = value_at(sem, logits.value);
   if (!whole_axis(call, x->axes[x->rank - 1], call->expr->span)) return val_error();
   Id inputs[2] = {logits.value, targets.value};
@@ -65,13 +65,15 @@ Val rule_mse(Call *call) {
   if (a.kind == VAL_ERROR || b.kind == VAL_ERROR) return val_error();
   const Value *x = value_at(sem, a.value), *y = value_at(sem, b.value);
   bool fits = x->rank == y->rank;
-  for (unsigned i = 0; fits && i < x->rank; i++) fits = same_axis(sem, x->axes[i], y->axes[i]);
+  unsigned at = 0;
+  for (; fits && at < x->rank; at++) fits = same_axis(sem, x->axes[at], y->axes[at]);
   if (!fits) {
     Diag *diag = report(sem, "E0308", call->expr->span, "`mse` needs two tensors of the same shape");
     diag_label(diag, call->slot[0]->span, "%s", shape_text(sem, a.value));
     diag_label(diag, call->slot[1]->span, "%s", shape_text(sem, b.value));
     axis_notes(sem, diag, x->rank, x->axes);
     axis_notes(sem, diag, y->rank, y->axes);
+    if (x->rank == y->rank) mismatch_help(sem, diag, x->axes[at - 1], y->axes[at - 1]);
     return val_error();
   }
   Id inputs[2] = {a.value, b.value};

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <string.h>
+#include <strings.h>
 
 #include "semantic/internal.h"
 
@@ -97,7 +98,14 @@ void drop_locals(Sem *sem, Frame *frame, uint32_t count) {
 
 Spelling spelling_of(const char *wanted) {
   size_t length = strlen(wanted);
-  return (Spelling){.wanted = wanted, .distance = length < 3 ? 1 : length < 6 ? 2 : 3};
+  return (Spelling){.wanted = wanted, .distance = length < 4 ? 1 : length < 8 ? 2 : 3};
+}
+
+/* `attn` of `attention`, `dir` of `directory`: the same first letter, and the others in their order. */
+static bool abbreviates(const char *brief, const char *word) {
+  if (strlen(brief) < 3 || strlen(word) < 5 || *brief != *word) return false;
+  for (; *brief && *word; word++) brief += *brief == *word;
+  return !*brief;
 }
 
 static size_t common_prefix(const char *a, const char *b) {
@@ -108,7 +116,12 @@ static size_t common_prefix(const char *a, const char *b) {
 
 void spelling_try(Spelling *spelling, const char *candidate) {
   unsigned distance = edit_distance(spelling->wanted, candidate, spelling->distance);
-  if (distance > spelling->distance || distance >= strlen(spelling->wanted)) return;
+  if (!strcasecmp(spelling->wanted, candidate)) distance = 0;
+  bool near = distance <= spelling->distance && distance < strlen(spelling->wanted);
+  if (!near && !spelling->best &&
+      (abbreviates(spelling->wanted, candidate) || abbreviates(candidate, spelling->wanted)))
+    spelling->best = candidate; /* until something nearer comes */
+  if (!near) return;
   if (spelling->best && distance == spelling->distance &&
       common_prefix(spelling->wanted, candidate) <= common_prefix(spelling->wanted, spelling->best))
     return;
@@ -315,6 +328,11 @@ static void put_expr(Sem *sem, Text *out, Unit *unit, Frame *frame, const Expr *
     text_printf(out, "?");
     break;
   }
+}
+
+const char *derivation_text(Sem *sem, Unit *unit, Frame *frame, const Expr *expr) {
+  const char *symbolic = expr_text(sem, unit, frame, expr, false), *plain = expr_text(sem, unit, frame, expr, true);
+  return strcmp(symbolic, plain) ? arena_printf(sem->arena, "%s = %s", symbolic, plain) : plain;
 }
 
 const char *expr_text(Sem *sem, Unit *unit, Frame *frame, const Expr *expr, bool numbers) {

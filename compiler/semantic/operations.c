@@ -90,6 +90,24 @@ Val tensor_arg(Call *call, unsigned slot) {
   return tensor_expr(call, call->slot[slot], DT_REAL);
 }
 
+bool reals_and_integers(Call *call, Val *reals, Val *integers) {
+  Sem *sem = call->sem;
+  const Expr *first = call->slot[0], *second = call->slot[1];
+  Val a = eval(sem, call->frame, first), b = eval(sem, call->frame, second);
+  bool tensors = a.kind == VAL_TENSOR && b.kind == VAL_TENSOR;
+  if (tensors && value_at(sem, a.value)->dtype == DT_I32 && value_at(sem, b.value)->dtype == DT_REAL) {
+    Diag *diag =
+        report(sem, "E0309", call->expr->span, "`%s` has its two arguments the wrong way round", call->row->name);
+    diag_label(diag, first->span, "%s", shape_text(sem, a.value));
+    diag_label(diag, second->span, "%s", shape_text(sem, b.value));
+    diag_help(diag, "write `%s(%s, %s)`", call->row->name, source_of(call, second), source_of(call, first));
+    return false;
+  }
+  *reals = tensor_value(call, first, a, DT_REAL);
+  *integers = tensor_value(call, second, b, DT_I32);
+  return reals->kind != VAL_ERROR && integers->kind != VAL_ERROR;
+}
+
 bool number_arg(Call *call, unsigned slot, const char *what, double fallback, double *result) {
   *result = fallback;
   return !call->slot[slot] || eval_number(call->sem, call->frame->unit, call->frame, call->slot[slot], what, result);
@@ -198,6 +216,14 @@ static bool bind_named(Call *call, const Name *name, const Expr *value, const Sl
   Spelling spelling = spelling_of(name->text);
   for (unsigned i = 0; i < count; i++) spelling_try(&spelling, slots[i].name);
   spelling_help(&spelling, diag);
+  if (spelling.best) return false;
+  if (call->row->rule == rule_sum || call->row->rule == rule_max) {
+    diag_help(diag, "the axes follow the tensor: `%s(x, seq)` or `%s(x, -1)`", call->row->name, call->row->name);
+    return false;
+  }
+  Text list = {.arena = call->sem->arena};
+  for (unsigned i = 0; i < count; i++) text_printf(&list, "%s%s", i ? ", " : "", slots[i].name);
+  diag_note(diag, "its argument%s %s", count == 1 ? " is" : "s are", list.at);
   return false;
 }
 

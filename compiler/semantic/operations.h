@@ -34,6 +34,8 @@ const char *source_of(Call *call, const Expr *expr);
 Val tensor_value(Call *call, const Expr *expr, Val value, DType dtype);
 Val tensor_expr(Call *call, const Expr *expr, DType dtype);
 Val tensor_arg(Call *call, unsigned slot); /* of reals */
+/* The first argument, of reals, and the second, of integers; the wrong way round is one mistake. */
+bool reals_and_integers(Call *call, Val *reals, Val *integers);
 bool number_arg(Call *call, unsigned slot, const char *what, double fallback, double *result);
 bool integer_arg(Call *call, unsigned slot, const char *what, int64_t fallback, int64_t *result);
 bool bool_arg(Call *call, unsigned slot, const char *what, bool fallback, bool *result);

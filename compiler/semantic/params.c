@@ -8,14 +8,19 @@
 typedef struct InitRow {
   const char *name;
   unsigned args;
+  const char *form;
 } InitRow;
-static const InitRow inits[] = {{"normal", 1}, {"uniform", 2}, {"kaiming", 1}, {"xavier", 2}};
+static const InitRow inits[] = {{"normal", 1, "normal(std)"},
+                                {"uniform", 2, "uniform(lo, hi)"},
+                                {"kaiming", 1, "kaiming(fan_in)"},
+                                {"xavier", 2, "xavier(fan_in, fan_out)"}};
 
 static bool init_call(Sem *sem, Frame *frame, const Expr *expr, const InitRow *row, Init *init) {
   double x[2] = {0, 0};
   if (expr->arg_count != row->args) {
-    report(sem, "E0215", expr->span, "`%s` takes %u argument%s, and %u %s given", row->name, row->args,
-           row->args == 1 ? "" : "s", expr->arg_count, expr->arg_count == 1 ? "is" : "are");
+    Diag *diag = report(sem, "E0215", expr->span, "`%s` takes %u argument%s, and %u %s given", row->name, row->args,
+                        row->args == 1 ? "" : "s", expr->arg_count, expr->arg_count == 1 ? "is" : "are");
+    diag_help(diag, "it is written `%s`", row->form);
     return false;
   }
   for (unsigned i = 0; i < row->args; i++)
@@ -50,6 +55,7 @@ static bool read_init(Sem *sem, Frame *frame, const Expr *expr, Init *init) {
     Spelling spelling = spelling_of(expr->name.text);
     for (size_t i = 0; i < sizeof inits / sizeof *inits; i++) spelling_try(&spelling, inits[i].name);
     spelling_help(&spelling, diag);
+    if (!spelling.best) alias_help(expr->name.text, diag);
     diag_note(diag, "initialisers are a number, normal(std), uniform(lo, hi), kaiming(fan_in) and xavier(fan_in, "
                     "fan_out)");
     return false;

@@ -159,6 +159,15 @@ Const number_key(Sem *sem, const KeyRow *row, const Expr *value) {
   return key_error(sem, row, value, arena_printf(sem->arena, "from %.10g to %.10g", row->low, row->high));
 }
 
+static bool has_unknown_name(Sem *sem, const Expr *expr) {
+  Const ignored;
+  if (expr->kind == EXPR_NAME)
+    return !find_symbol(sem, sem->root, expr->name.text) && !section_const(sem, expr->name.text, &ignored);
+  for (uint32_t i = 0; i < expr->arg_count; i++)
+    if (has_unknown_name(sem, expr->args[i])) return true;
+  return false;
+}
+
 static Const eval_key(Sem *sem, const KeyRow *row, const Expr *value) {
   switch (row->type) {
   case KEY_INT:
@@ -182,6 +191,11 @@ static Const eval_key(Sem *sem, const KeyRow *row, const Expr *value) {
   }
   case KEY_TEXT: {
     if (value->kind == EXPR_NAME && !find_symbol(sem, sem->root, value->name.text)) return const_text(value->name.text);
+    if (value->kind == EXPR_BINARY && has_unknown_name(sem, value)) { /* pile/train.bin */
+      Diag *diag = report(sem, "E0208", value->span, "`%s` must be a string", dotted_name(sem, row));
+      diag_help(diag, "put it in quotes: \"%s\"", literal_text(sem, value));
+      return (Const){.kind = CONST_ERROR};
+    }
     Const c = const_eval(sem, sem->root, NULL, value);
     return c.kind == CONST_TEXT || c.kind == CONST_ERROR ? c : key_error(sem, row, value, "a string");
   }
@@ -244,8 +258,36 @@ bool section_const(Sem *sem, const char *dotted, Const *result) {
 
 /* ---- reading sections ---- */
 
+/* What other programs call it, or where else it stands. */
+static bool key_elsewhere(const char *name, Diag *diag) {
+  static const char *const rows[][2] = {
+      {"learning_rate", "the learning rate is `optimizer < lr=...; >`"},
+      {"weight_decay", "weight decay is `optimizer < decay=...; >`"},
+      {"grad_clip", "clipping is `optimizer < clip=...; >`"},
+      {"clip_norm", "clipping is `optimizer < clip=...; >`"},
+      {"max_grad_norm", "clipping is `optimizer < clip=...; >`"},
+      {"warmup", "a warm-up belongs to the rate: `lr=cosine(peak, warmup=...);`"},
+      {"batch_size", "the batch is the first axis of the inputs: `dim batch = ...;`"},
+      {"batch", "the batch is the first axis of the inputs: `dim batch = ...;`"},
+      {"epochs", "training is counted in steps: `train < steps=...; >`"},
+      {"microbatches", "there are batch / (dp * microbatch) of them: set `schedule < microbatch=...; >`"},
+      {"accumulate", "micro-batches are accumulated: set `schedule < microbatch=...; >`"}};
+  for (int i = 0; i < key_count; i++) {
+    if (strcmp(key_rows[i].key, name) != 0) continue;
+    diag_help(diag, "`%s` is a key of `%s < >`", name, key_rows[i].section);
+    return true;
+  }
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    if (strcmp(rows[i][0], name) != 0) continue;
+    diag_help(diag, "%s", rows[i][1]);
+    return true;
+  }
+  return false;
+}
+
 static void unknown_key(Sem *sem, const char *section, const Name *name) {
   Diag *diag = report(sem, "E0206", name->span, "section `%s` has no key `%s`", section, name->text);
+  if (key_elsewhere(name->text, diag)) return;
   Spelling spelling = spelling_of(name->text);
   Text list = {.arena = sem->arena};
   for (int i = 0; i < key_count; i++) {

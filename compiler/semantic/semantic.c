@@ -13,7 +13,8 @@ static Sem *new_sem(const SemanticInput *input, Semantic *out) {
                .out = out,
                .current = NO_ID,
                .loop = NO_ID,
-               .batch = NO_ID};
+               .batch = NO_ID,
+               .empty_axis = NO_ID};
   *out = (Semantic){0};
   Graph *graph = sem->graph = ARENA_NEW(input->arena, Graph);
   *graph = (Graph){.arena = input->arena, .names = input->names, .batch = NO_ID, .loss = NO_ID, .loss_span = NO_SPAN};
@@ -73,6 +74,7 @@ bool semantic_run(const SemanticInput *input, Semantic *out) {
   if (!diag_full(sem->diagnostics)) check_unused(sem);
   if (diag_errors(sem->diagnostics) == 0) cut_segments(sem);
   finish_config(sem);
+  if (diag_errors(sem->diagnostics) == 0) warn_idle_ranks(sem);
   bool fine = diag_errors(sem->diagnostics) == errors && errors == 0;
   out->graph = fine ? sem->graph : NULL;
   return fine;

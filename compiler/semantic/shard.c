@@ -36,7 +36,8 @@ static void unknown_axis(Sem *sem, const Name *name, const Symbol *symbol) {
     diag_label(diag, symbol->span, "`%s` is a %s; axes are declared with `dim`", name->text,
                symbol->kind == SYMBOL_CONST   ? "const"
                : symbol->kind == SYMBOL_BLOCK ? "block"
-                                              : "name");
+               : symbol->kind == SYMBOL_MODEL ? "model"
+                                              : "module");
     return;
   }
   const char *size;
@@ -45,7 +46,8 @@ static void unknown_axis(Sem *sem, const Name *name, const Symbol *symbol) {
     Spelling spelling = spelling_of(size);
     for (uint32_t i = 0; i < block->item->size_count; i++) spelling_try(&spelling, block->item->sizes[i].text);
     if (spelling.best)
-      diag_help(diag, "did you mean `%s.%s`?", block->name, spelling.best);
+      diag_help(diag, "did you mean `%.*s.%s`?", (int)(strrchr(name->text, '.') - name->text), name->text,
+                spelling.best);
     else
       diag_note(diag, "block `%s` has no size `%s`", block->name, size);
     return;
@@ -110,13 +112,30 @@ void apply_shard(Sem *sem) {
   }
 }
 
-Mesh shard_of_size(Sem *sem, const Symbol *block, const char *size) {
+Mesh shard_of_size(Sem *sem, const Symbol *block, const char *size, const Name **name) {
   for (uint32_t i = 0; i < sem->shard.count; i++) {
     const ShardRule *rule = &sem->shard.at[i];
     const char *of = NULL;
-    if (rule->mesh != MESH_NONE && block_of_rule(sem, rule->name.text, &of) == block && of == size) return rule->mesh;
+    if (rule->mesh != MESH_NONE && block_of_rule(sem, rule->name.text, &of) == block && of == size) {
+      if (name) *name = &rule->name;
+      return rule->mesh;
+    }
   }
   return MESH_NONE;
+}
+
+/* Ranks of a mesh axis that divides nothing all do the same work. */
+void warn_idle_ranks(Sem *sem) {
+  const Config *config = &sem->out->config;
+  const Graph *graph = sem->graph;
+  if (config->tp <= 1) return;
+  for (uint32_t i = 0; i < graph->values.count; i++)
+    for (unsigned k = 0; k < graph->values.at[i].rank; k++)
+      if (graph->axes.at[graph->values.at[i].axes[k]].mesh == MESH_TP) return;
+  Diag *diag = diag_warning(sem->diagnostics, "W0204", config->tp_span,
+                            "tp = %" PRId64 ", but no axis of the model is split over tp", config->tp);
+  diag_note(diag, "the %" PRId64 " ranks of a group all hold and compute the same", config->tp);
+  diag_help(diag, "name the axes to split, such as heads or hidden sizes: `shard < AXIS=tp; >`");
 }
 
 /* What only makes sense once the batch is known: dp cuts the batch and nothing else. */

@@ -414,7 +414,13 @@ static void report_keyword(const Situation *at, const Token *token) {
 
 static bool keyword_as_name(const Situation *at) {
   if (at->found.kind == '=' && is_keyword(at->before.kind)) { /* `loss = …;` */
-    report_keyword(at, &at->before);
+    if (at->before.kind == T_LOSS || at->before.kind == T_RETURN) {
+      const char *word = at->before.kind == T_LOSS ? "loss" : "return";
+      Diag *diag = diag_error(at->parser->all, "E0115", at->before.span, "`%s` is a statement, not a name", word);
+      diag_help(diag, "leave `=` out: `%s ...;`", word);
+    } else {
+      report_keyword(at, &at->before);
+    }
     skip_from(at, at->found);
     return true;
   }
@@ -422,7 +428,14 @@ static bool keyword_as_name(const Situation *at) {
   bool is_key = at->site == SITE_SECTION && token_peek(at->parser, 0)->kind == '=';
   if (expects(at, T_RETURN) || expects(at, T_IMPORT) || expects(at, ';')) return false;
   if (!is_key && (at->site == SITE_SECTION || first_on_line(at, &at->found))) return false;
-  report_keyword(at, &at->found);
+  const Token *open = innermost(at);
+  if (at->found.kind == T_DIM && open && open->kind == '(' && token_peek(at->parser, 0)->kind == '=') {
+    Diag *diag =
+        diag_error(at->parser->all, "E0115", at->found.span, "`dim` is a keyword, and no argument has this name");
+    diag_help(diag, "an axis is given as `mean(x, seq)` or `slice(x, axis=seq)`, by its name or as -1, the last");
+  } else {
+    report_keyword(at, &at->found);
+  }
   skip_past(at);
   return true;
 }
@@ -498,7 +511,8 @@ static bool unclosed_section(const Situation *at) {
 static bool unclosed_body(const Situation *at) {
   if (at->site != SITE_STATEMENT) return false;
   bool section = at->found.kind == '<' && at->before.kind == T_NAME && expects(at, '=');
-  bool lone_else = at->found.kind == T_ELSE && expects(at, T_RETURN) && at->before.kind != '}' && at->parser->open_count > 1;
+  bool lone_else =
+      at->found.kind == T_ELSE && expects(at, T_RETURN) && at->before.kind != '}' && at->parser->open_count > 1;
   const Token *item = section ? &at->before : &at->found;
   if (!section && !lone_else && !(begins_item(at->found.kind) && expects(at, T_RETURN))) return false;
   if (!lone_else && !in_first_column(at, item)) return false;
@@ -628,6 +642,31 @@ static bool missing_opener(const Situation *at) {
   return true;
 }
 
+/* `optimizer < lr=1; >` inside a body. */
+static bool section_in_body(const Situation *at) {
+  if (at->site != SITE_STATEMENT || at->found.kind != '<' || !is_section(&at->before) || !expects(at, '='))
+    return false;
+  Diag *diag = diag_error(at->parser->all, "E0111", at->before.span, "section `%s` stands inside a body",
+                          at->before.value.name.text);
+  diag_help(diag, "move it out of the block or model: it says how, not what, is computed");
+  for (const Token *next = token_peek(at->parser, 0); next->kind != 0 && next->kind != '}';
+       next = token_peek(at->parser, 0))
+    if (token_take(at->parser).kind == '>') break;
+  go_on(at, NULL, 0);
+  return true;
+}
+
+/* `dim batch = 8 embed = 4;` */
+static bool missing_comma(const Situation *at) {
+  if (at->site != SITE_ITEM || at->found.kind != T_NAME || !expects(at, ',') || !expects(at, ';')) return false;
+  if (token_peek(at->parser, 0)->kind != '=') return false;
+  Diag *diag = diag_error(at->parser->all, "E0111", gap_after(&at->before), "expected `,` after %s",
+                          token_spelling(at->parser, &at->before));
+  diag_primary(diag, "add `,` here");
+  skip_past(at);
+  return true;
+}
+
 /* --- any other error: a list of what could follow --- */
 
 typedef struct Choices {
@@ -702,6 +741,16 @@ static const char *misspelled(const Situation *at) {
   return NULL;
 }
 
+/* `for i in …`, `while …` */
+static bool loop_word(const Situation *at) {
+  const Token *words[] = {&at->before, &at->parser->earlier};
+  for (size_t i = 0; i < 2; i++)
+    if (words[i]->kind == T_NAME &&
+        (!strcmp(words[i]->value.name.text, "for") || !strcmp(words[i]->value.name.text, "while")))
+      return true;
+  return false;
+}
+
 static void add_help(const Situation *at, Diag *diag) {
   int kind = at->found.kind;
   if (misspelled(at) != NULL) {
@@ -710,6 +759,35 @@ static void add_help(const Situation *at, Diag *diag) {
   }
   if (at->site == SITE_ITEM && kind == '{' && expects(at, '<'))
     diag_help(diag, "a section is written `%s < key=value; >`", at->before.value.name.text);
+  else if (at->site == SITE_ITEM && kind == ':' && expects(at, '=') && at->before.kind == T_NAME)
+    diag_help(diag, "a value has no type: write `%s = ...`", at->before.value.name.text);
+  else if (at->before.kind == T_IMPORT && expects(at, T_STRING))
+    diag_help(diag, "write `import \"std/nn.pd\" as nn;`");
+  else if (at->before.kind == T_FROZEN)
+    diag_help(diag, "write `frozen param %.*s: ...`", (int)(at->found.span.end - at->found.span.begin),
+              at->parser->text + at->found.span.begin);
+  else if (at->site == SITE_SECTION && kind == ';' && expects(at, '='))
+    diag_help(diag, "a key has a value: `%.*s=...;`", (int)(at->before.span.end - at->before.span.begin),
+              at->parser->text + at->before.span.begin);
+  else if (at->before.kind == T_NAME && expects(at, '[') && !expects(at, '+') && kind != '(')
+    diag_help(diag, "a shape stands in square brackets: `[%s]`", at->before.value.name.text);
+  else if (kind == T_NAME && !strcmp(at->found.value.name.text, "in") && at->before.kind == T_NAME)
+    diag_help(diag, "write `repeat %s = 0 .. 12 { ... }`", at->before.value.name.text);
+  else if (at->site == SITE_ITEM && kind == '=' && is_section(&at->before))
+    diag_help(diag, "a section is written `%s < key=value; >`", at->before.value.name.text);
+  else if (kind == T_DIM && at->before.kind == T_CONFIG)
+    diag_help(diag, "give the dim a `config const` as its size: `config const size = ...; dim %s = size;`",
+              token_peek(at->parser, 0)->kind == T_NAME ? token_peek(at->parser, 0)->value.name.text : "axis");
+  else if (at->site == SITE_SECTION && kind == ':' && expects(at, '='))
+    diag_help(diag, "a key and its value are written `%.*s=...;`", (int)(at->before.span.end - at->before.span.begin),
+              at->parser->text + at->before.span.begin);
+  else if (kind == '(' && at->parser->earlier.kind == T_METRIC)
+    diag_help(diag, "a metric has a name: `metric error = %s(...);`", at->before.value.name.text);
+  else if (at->before.kind == T_IF && expects(at, '('))
+    diag_help(diag, "a condition stands in parentheses: `if (%.*s ...) { ... }`",
+              (int)(at->found.span.end - at->found.span.begin), at->parser->text + at->found.span.begin);
+  else if (at->site == SITE_STATEMENT && loop_word(at))
+    diag_help(diag, "a loop is `repeat 12 { ... }`, or `repeat i = 0 .. 12 { ... }`");
   else if (at->site == SITE_ITEM && kind == '=' && at->before.kind == T_NAME)
     diag_help(diag, "a value is declared with `const`, a named axis with `dim`");
   else if (at->site == SITE_ITEM && kind == ';' && at->before.kind == '}')
@@ -724,7 +802,8 @@ static void add_help(const Situation *at, Diag *diag) {
     diag_help(diag, "`|>` binds loosest; put the pipe in parentheses to go on with %s", code_spelling(kind));
   else if (kind == ';' && expects(at, T_AS))
     diag_help(diag, "name what is imported: `import \"...\" as nn;`");
-  else if (at->site == SITE_STATEMENT && is_operator(kind) && expects(at, '=') && token_peek(at->parser, 0)->kind == '=')
+  else if (at->site == SITE_STATEMENT && is_operator(kind) && expects(at, '=') &&
+           token_peek(at->parser, 0)->kind == '=')
     diag_help(diag, "write `%s = %s %.*s ...;`", at->before.value.name.text, at->before.value.name.text,
               (int)(at->found.span.end - at->found.span.begin), at->parser->text + at->found.span.begin);
   else if (kind == '[' && at->before.kind == T_NAME && expects(at, '+'))
@@ -752,10 +831,23 @@ static bool anything(const Situation *at) {
 }
 
 void recover(Parser *parser, const SyntaxError *error) {
-  static bool (*const rules[])(const Situation *) = {
-      reported_by_lexer,  at_end,           keyword_as_name, dotted_as_name,    comparison_in_value,
-      chained_comparison, unclosed_section, unclosed_body,   else_without_if,   missing_semicolon,
-      item_in_body,       unbalanced,       late_edition,    missing_opener,    anything};
+  static bool (*const rules[])(const Situation *) = {reported_by_lexer,
+                                                     at_end,
+                                                     keyword_as_name,
+                                                     dotted_as_name,
+                                                     comparison_in_value,
+                                                     chained_comparison,
+                                                     unclosed_section,
+                                                     unclosed_body,
+                                                     section_in_body,
+                                                     else_without_if,
+                                                     missing_comma,
+                                                     missing_semicolon,
+                                                     item_in_body,
+                                                     unbalanced,
+                                                     late_edition,
+                                                     missing_opener,
+                                                     anything};
   if (parser->stopped) return;
   parser->open_count = parser->open_before; /* the found token is not accepted yet */
   Situation at = {parser, error->site, error->expected, error->expected_count, parser->current, parser->previous};

@@ -520,7 +520,7 @@ Test(errors, e0115_keywords) {
           "1;\n  z = ;\n}\n",
           "t.pd:1:7: error[E0115]: `dim` is a keyword and cannot be a name\n"
           "t.pd:2:9: error[E0115]: `loss` is a keyword and cannot be a name\n"
-          "t.pd:3:3: error[E0115]: `return` is a keyword and cannot be a name\n"
+          "t.pd:3:3: error[E0115]: `return` is a statement, not a name\n"
           "t.pd:4:9: error[E0115]: `if` is a keyword and cannot be a name\n"
           "t.pd:5:9: error[E0115]: `block` is a keyword and cannot be a name\n"
           "t.pd:6:7: error[E0115]: `repeat` is a keyword and cannot be a name\n"
