@@ -41,7 +41,7 @@ HEADERS := $(wildcard runtime/*.h runtime/kernels/*.h) runtime/cuda/launch.h
 TEMPLATES := $(wildcard templates/*/*.pd templates/cuda/*.cuh)
 LIB_FILES = $(LIB)/libpdrt.a $(LIB)/cflags $(LIB)/libs $(LIB)/nvccflags $(LIB)/cuda_cflags $(LIB)/cuda_libs $(CUDA_LIB) $(HEADERS:runtime/%=$(LIB)/include/%) $(TEMPLATES:templates/%=$(LIB)/%)
 
-.PHONY: all setup test promote fuzz demo install clean
+.PHONY: all setup test promote fuzz fuzz-readers demo install clean
 all: $(BUILD)/pdc $(LIB_FILES)
 
 $(BUILD)/pdc: $(COMPILER_OBJ) $(SHARED_OBJ)
@@ -127,21 +127,31 @@ promote: all
 FUZZ_TIME ?= 60
 FUZZ = $(BUILD)/fuzz
 SANITIZE = -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
-FUZZ_SRC := $(filter-out compiler/driver/main.c,$(COMPILER_SRC)) $(patsubst %,runtime/%.c,layout walk schedule) $(wildcard tests/fuzz/*.c)
+FUZZ_SRC := $(filter-out compiler/driver/main.c,$(COMPILER_SRC)) $(patsubst %,runtime/%.c,layout walk schedule)
 FUZZ_OBJ := $(FUZZ_SRC:%.c=$(FUZZ)/%.o) $(GENERATED:$(BUILD)/%.c=$(FUZZ)/%.o)
+FUZZ_COMPILE := $(patsubst %.c,$(FUZZ)/%.o,$(wildcard tests/fuzz/compile/*.c))
+FUZZ_READERS := $(patsubst %.c,$(FUZZ)/%.o,$(wildcard tests/fuzz/readers/*.c) $(patsubst %,runtime/%.c,data data_array safetensors log random))
 $(FUZZ)/%.o: %.c | $(BUILD)/gen/syntax/grammar.h $(BUILD)/gen/syntax/lexer.h
 	@mkdir -p $(@D)
 	clang $(CSTD) -O1 -g $(WARN) $(SANITIZE) $(COMPILER_INC) -MMD -MP -c -o $@ $<
 $(FUZZ)/gen/%.o: $(BUILD)/gen/%.c
 	@mkdir -p $(@D)
 	clang $(CSTD) -O1 -g -w $(SANITIZE) $(COMPILER_INC) -c -o $@ $<
-$(FUZZ)/fuzz_compile: $(FUZZ_OBJ)
-	clang -fsanitize=fuzzer,address,undefined -o $@ $^ $(PDC_LIBS)
--include $(FUZZ_OBJ:.o=.d)
+$(FUZZ)/fuzz_compile: $(FUZZ_OBJ) $(FUZZ_COMPILE)
+$(FUZZ)/fuzz_readers: $(FUZZ_OBJ) $(FUZZ_READERS)
+$(FUZZ)/fuzz_compile $(FUZZ)/fuzz_readers:
+	clang -fsanitize=fuzzer,address,undefined -o $@ $^ $(PDC_LIBS) -lz
+-include $(FUZZ_OBJ:.o=.d) $(FUZZ_COMPILE:.o=.d) $(FUZZ_READERS:.o=.d)
+FUZZ_FLAGS = -max_total_time=$(FUZZ_TIME) -max_len=4096 -timeout=20 -rss_limit_mb=3000 -print_final_stats=1
 fuzz: $(FUZZ)/fuzz_compile
 	@mkdir -p $(FUZZ)/corpus $(FUZZ)/found
-	$(FUZZ)/fuzz_compile -max_total_time=$(FUZZ_TIME) -max_len=4096 -timeout=20 -rss_limit_mb=3000 -dict=tests/fuzz/pd.dict \
-	  -artifact_prefix=$(FUZZ)/found/ -print_final_stats=1 $(FUZZ)/corpus tests/bad tests/programs examples templates/std
+	$(FUZZ)/fuzz_compile $(FUZZ_FLAGS) -dict=tests/fuzz/compile/pd.dict -artifact_prefix=$(FUZZ)/found/ \
+	  $(FUZZ)/corpus tests/bad tests/programs examples templates/std
+# the same for everything else that is read: plans, schedules, layout strings, weights, data, the language server's input
+fuzz-readers: $(FUZZ)/fuzz_readers $(BUILD)/pdc
+	@mkdir -p $(FUZZ)/corpus-readers $(FUZZ)/found
+	python3 tests/fuzz/readers/seeds.py $(BUILD)/pdc $(FUZZ)/seeds
+	$(FUZZ)/fuzz_readers $(FUZZ_FLAGS) -artifact_prefix=$(FUZZ)/found/ $(FUZZ)/corpus-readers $(FUZZ)/seeds
 demo: setup
 	@$(MAKE) --no-print-directory -s all
 	@scripts/demo.sh $(BUILD)

@@ -8,6 +8,7 @@
 
 #include "log.h"
 #include "safetensors.h"
+#include "watch.h"
 
 #include <sys/stat.h>
 #include <errno.h>
@@ -283,6 +284,7 @@ void pd_weights_save(const pd_program *program, pd_engine *engine, const pd_worl
     const pd_part part = pd_engine_part(engine, list.at[i].param, list.at[i].trip);
     const char *own = kind == PD_WEIGHTS ? part.weights : part.gradients;
     offer mine = {.elements = part.owner && own != NULL ? part.elements : 0, .local = part.local};
+    pd_watch_show("saving `%s`", list.at[i].name);
     MPI_Gather(&mine, (int)sizeof mine, MPI_BYTE, offers, (int)sizeof mine, MPI_BYTE, 0, world->all);
     if (writes)
       gather(engine, &writer, i, world, offers, own, piece);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "engine_state.h"
+#include "watch.h"
 
 /* ---- where this rank is ---- */
 
@@ -11,7 +12,7 @@ void pd_engine_show(pd_engine *engine, const char *waits_for, int peer) {
   int next = 1 - atomic_load(&engine->position);
   char *text = engine->positions[next];
   const char *pass = engine->pass.training ? "step" : "evaluation after step";
-  unsigned long long step = engine->pass.step;
+  unsigned long long step = engine->pass.step + 1; /* as logs count */
   if (waits_for == NULL) {
     snprintf(text, PD_POSITION_BYTES, "%s %llu, %s", pass, step, engine->action);
   } else if (peer == PD_NONE) {
@@ -21,6 +22,7 @@ void pd_engine_show(pd_engine *engine, const char *waits_for, int peer) {
              waits_for, peer);
   }
   atomic_store(&engine->position, next);
+  pd_watch_show("%s", text);
 }
 
 const char *pd_engine_position(const pd_engine *engine) {
@@ -157,6 +159,7 @@ static void open_pass(pd_engine *engine, pd_pass pass) {
 static void close_pass(pd_engine *engine, int64_t count, double *results) {
   const int n = engine->result_count;
   pd_device_close_pass(engine->device, engine->results);
+  pd_engine_show(engine, "the results of the other ranks", PD_NONE);
   pd_sum_double(engine->world->pipe, engine->results, (int)engine->program->microbatches * n);
   for (int i = 0; i < n; i++) {
     results[i] = 0;

@@ -121,12 +121,26 @@ static int become_mpirun(const pd_program *program, char **argv, bool quiet) {
   return PD_EXIT_USAGE;
 }
 
+/* Rank 0 does, and if mpirun starts several programs together (`:` between them), the first rank of each. */
+static bool speaks_for_program(void) {
+  const char *sizes = getenv("OMPI_APP_CTX_NUM_PROCS"); /* "1 2": of each program */
+  char *end;
+  long first = 0, size;
+  if (sizes == NULL) return pd_launch_rank() == 0;
+  for (; first != pd_launch_rank(); sizes = end) {
+    size = strtol(sizes, &end, 10);
+    if (end == sizes || size < 1) return false;
+    first += size;
+  }
+  return true;
+}
+
 int pd_launch_ranks(const pd_program *program, char **argv, bool quiet) {
   const int size = number_in("OMPI_COMM_WORLD_SIZE");
   if (size > 0 && size != ranks_of(program)) {
     /* before MPI_Init: quick, however many were started. Only rank 0 fails: a launcher ends all ranks when one does,
      * and must not end rank 0 before it has spoken. */
-    if (pd_launch_rank() != 0) exit(PD_EXIT_OK);
+    if (!speaks_for_program()) exit(PD_EXIT_OK);
     print_wrong_size(program, size, argv);
     return PD_EXIT_USAGE;
   }

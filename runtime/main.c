@@ -8,6 +8,7 @@
 #include "evaluate.h"
 #include "generate.h"
 #include "train.h"
+#include "watch.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -118,6 +119,7 @@ static void end_run(pd_run *run) {
   free(run->valid_inverse);
   pd_engine_free(run->engine);
   pd_plan_free(&run->plan);
+  pd_watch_close();
   pd_world_close(&run->world);
   fflush(NULL); /* nothing of ours is lost if MPI does not end well */
   MPI_Finalize();
@@ -135,8 +137,11 @@ int pd_main(const pd_program *program, int argc, char **argv) {
     return refuse(problem.text);
   const int refused = pd_launch_ranks(program, argv, run.options.quiet);
   if (refused != PD_EXIT_OK) return refused;
+  pd_watch_start_up(run.options.timeout < 60 ? run.options.timeout : 60);
   pd_launch_mpi(program, argv);
   pd_world_open(&run.world, program);
+  pd_watch_start_up(0);
+  pd_watch_open(&run.world, run.options.timeout);
   start_engine(&run);
   open_data(&run);
   open_outputs(&run);

@@ -47,6 +47,8 @@ static const row rows[] = {
     {"plan", NULL, FLAG, AT(plan), 0, 0, "print the plan this program was compiled to, and stop"},
     {"threads", "N", WHOLE, AT(threads), 1, 4096, "threads per rank (else: cores of the node / its ranks)"},
     {"kernels", "host|ref", CHOICE, AT(kernels), 0, 0, "kernel set: fast, or the plain reference"},
+    {"timeout", "SECONDS", WHOLE, AT(timeout), 0, INT64_MAX,
+     "end the run when no rank moves for so long, and say where they are; 0: never"},
     {"quiet", NULL, FLAG, AT(quiet), 0, 0, "print only problems, validation results and generated text"},
     {"help", NULL, FLAG, AT(help), 0, 0, "print this, and stop"},
     {"version", NULL, FLAG, AT(version), 0, 0, "print what this was compiled from and by, and stop"},
@@ -77,6 +79,7 @@ static void defaults(const pd_program *program, pd_options *options) {
       .eval_every = program->eval_every,
       .seed = program->seed,
       .tokens = 200,
+      .timeout = 600,
       .temperature = 0.8,
       .kernels = "host",
   };

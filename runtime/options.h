@@ -16,6 +16,7 @@ typedef struct pd_options {
   int64_t check_gradients; /* elements per parameter; 0: no check */
   double temperature;
   bool dry_run, plan;
+  int64_t timeout; /* seconds; 0: none */
   int64_t threads; /* 0: chosen from the machine */
   const char *kernels;
   bool quiet, help, version;

@@ -9,6 +9,7 @@
 #include "data_weights.h"
 #include "evaluate.h"
 #include "rate.h"
+#include "watch.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -55,6 +56,7 @@ bool pd_invert_counts(const pd_program *program, double *counts) {
 void pd_train_check_data(const pd_run *run) {
   pd_problem problem;
   for (int64_t s = run->world.rank; s < run->train.samples; s += run->world.size) {
+    pd_watch_show("checking the data, sample %" PRId64, s);
     for (int d = 0; d < run->program->data_count; d++) {
       int64_t counted;
       if (!pd_data_row(&run->train, d, s, run->world.tp_rank, NULL, &counted, &problem)) {
@@ -103,6 +105,7 @@ static void state_free(step_state *state) {
 static void feed_step(pd_run *run, uint64_t step, step_state *state) {
   const pd_program *program = run->program;
   const int64_t first = run->world.dp_rank * (program->batch / program->dp), n = program->normaliser_count;
+  pd_watch_show("step %" PRIu64 ", reading data", step + 1);
   for (int64_t i = 0; i < state->groups * n; i++) state->counts[i] = 0;
   for (int64_t mb = 0; mb < program->microbatches; mb++) {
     for (int64_t i = 0; i < program->microbatch; i++) {

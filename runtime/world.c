@@ -2,23 +2,18 @@
 #include "world.h"
 
 #include <limits.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "watch.h"
+
 #ifndef PD_MESSAGE_LIMIT
 #define PD_MESSAGE_LIMIT INT_MAX /* bytes that one MPI count can say; tests make it small */
 #endif
 
-/* The world of this process, for pd_fail. `spoken` is shared by the ranks of a machine: the first to fail sets it. */
-static struct {
-  const pd_world *world;
-  MPI_Comm node;
-  MPI_Win window;
-  atomic_int *spoken;
-} here;
+static const pd_world *here; /* the world of this process, for pd_fail */
 
 /* ---- communicators ---- */
 
@@ -28,21 +23,6 @@ static void on_mpi_error(MPI_Comm *comm, int *code, ...) {
   (void)comm;
   MPI_Error_string(*code, text, &length);
   pd_fail(PD_EXIT_PEER, "communication failed: %s", text);
-}
-
-/* A flag that all ranks of this machine see. Without one every failing rank speaks. */
-static void open_flag(void) {
-  MPI_Comm_split_type(here.world->all, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here.node);
-  int rank, unit;
-  MPI_Comm_rank(here.node, &rank);
-  MPI_Aint bytes;
-  void *base;
-  MPI_Win_allocate_shared(rank == 0 ? (MPI_Aint)sizeof(atomic_int) : 0, 1, MPI_INFO_NULL, here.node, &base,
-                          &here.window);
-  MPI_Win_shared_query(here.window, 0, &bytes, &unit, &base);
-  here.spoken = base;
-  if (rank == 0) atomic_init(here.spoken, 0);
-  MPI_Barrier(here.node);
 }
 
 void pd_world_open(pd_world *world, const pd_program *program) {
@@ -59,8 +39,7 @@ void pd_world_open(pd_world *world, const pd_program *program) {
   MPI_Comm_split(world->all, world->dp_rank * world->tp + world->tp_rank, world->pp_rank, &world->pipe);
   MPI_Comm_split(world->all, world->pp_rank * world->tp + world->tp_rank, world->dp_rank, &world->replicas);
   MPI_Comm_split(world->all, world->pp_rank * world->dp + world->dp_rank, world->tp_rank, &world->tensor);
-  here.world = world;
-  if (world->size > 1) open_flag();
+  here = world;
   MPI_Errhandler handler;
   MPI_Comm_create_errhandler(on_mpi_error, &handler);
   MPI_Comm_set_errhandler(world->all, handler);
@@ -71,12 +50,7 @@ void pd_world_open(pd_world *world, const pd_program *program) {
 }
 
 void pd_world_close(pd_world *world) {
-  if (world->size > 1) {
-    MPI_Win_free(&here.window);
-    MPI_Comm_free(&here.node);
-  }
-  here.spoken = NULL;
-  here.world = NULL;
+  here = NULL;
   MPI_Comm_free(&world->tensor);
   MPI_Comm_free(&world->replicas);
   MPI_Comm_free(&world->pipe);
@@ -88,13 +62,10 @@ void pd_world_close(pd_world *world) {
 /* Whether this rank is the one to speak. One that is not waits to be ended by the one that is, and ends the run itself
  * if that does not come. */
 static bool is_first_to_fail(int rank) {
-  if (here.spoken != NULL) {
-    if (atomic_exchange(here.spoken, 1) == 0) return true;
-    sleep(10);
-    return false;
-  }
-  if (rank > 0) sleep(2); /* before the world is open ranks fail together, over what they all see */
-  return true;
+  if (here == NULL && rank > 0) sleep(2); /* before the world is open ranks fail together, over what they all see */
+  if (pd_watch_speaks_first()) return true;
+  sleep(10);
+  return false;
 }
 
 _Noreturn void pd_fail(int code, const char *format, ...) {
@@ -106,9 +77,9 @@ _Noreturn void pd_fail(int code, const char *format, ...) {
   int initialized = 0, finalized = 0, rank = 0, size = 1;
   MPI_Initialized(&initialized);
   MPI_Finalized(&finalized);
-  if (here.world != NULL) {
-    rank = here.world->rank;
-    size = here.world->size;
+  if (here != NULL) {
+    rank = here->rank;
+    size = here->size;
   } else if (initialized && !finalized) {
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -119,14 +90,15 @@ _Noreturn void pd_fail(int code, const char *format, ...) {
     _exit(code);
   }
   if (is_first_to_fail(rank)) {
-    if (here.world != NULL) {
-      fprintf(stderr, "error: rank %d (pp %d, dp %d, tp %d): %s\n", rank, here.world->pp_rank, here.world->dp_rank,
-              here.world->tp_rank, text);
+    if (here != NULL) {
+      fprintf(stderr, "error: rank %d (pp %d, dp %d, tp %d): %s\n", rank, here->pp_rank, here->dp_rank,
+              here->tp_rank, text);
     } else {
       fprintf(stderr, "error: %s\n", text);
     }
     fflush(NULL);
   }
+  pd_watch_all_leave(code);
   MPI_Abort(MPI_COMM_WORLD, code);
   _exit(code);
 }

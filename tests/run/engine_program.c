@@ -135,7 +135,7 @@ static record run(const model *m, const schedule *s, pd_world *in, const char *k
       r.parts[p][t].weights = copy_of(part.weights, part.elements);
     }
   }
-  check(strstr(pd_engine_position(engine), "step 2, end") != NULL, "position");
+  check(strstr(pd_engine_position(engine), "step 3, end") != NULL, "position");
   pd_engine_free(engine);
   return r;
 }
