@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "engine_model.h"
+#include "watch.h"
 #include "engine_schedules.h"
 
 enum { STEPS = 3, PARAMS = 9 };
@@ -323,6 +324,7 @@ int main(int argc, char **argv) {
   model m;
   model_build(&m, n[0], n[1], n[2], n[3], n[4], (variant){false, false, PD_ADAMW});
   pd_world_open(&world, &m.program);
+  pd_watch_open(&world, 0);
   if (argc > 6) fail(argv[6]);
   record alone = run_alone_and_compare(n, (variant){false, false, PD_ADAMW});
   all_schedules(&m, &alone);
@@ -341,6 +343,7 @@ int main(int argc, char **argv) {
   int mine[2] = {passed, failed}, all[2];
   MPI_Allreduce(mine, all, 2, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
   if (world.rank == 0) printf("%d passed, %d failed\n", all[0], all[1]);
+  pd_watch_close();
   pd_world_close(&world);
   MPI_Finalize();
   return all[1] == 0 ? 0 : 1;
