@@ -146,6 +146,16 @@ static bool enters_whole(Sem *sem, const Symbol *block, const Name *size, Id axi
   return false;
 }
 
+/* The same, made for another call of this segment. */
+static Val gathered_before(Sem *sem, Id value, unsigned position) {
+  const Draft *draft = sem->current == NO_ID ? NULL : &sem->drafts.at[sem->current];
+  for (uint32_t i = 0; draft && i < draft->ops.count; i++) {
+    const Op *op = &sem->graph->ops.at[draft->ops.at[i]];
+    if (op->kind == OP_ALL_GATHER && op->in[0] == value && op->integer[0] == position) return val_tensor(op->out[0]);
+  }
+  return val_error();
+}
+
 /* The argument with such axes whole: every rank gets the others' parts. */
 static Val whole_argument(Sem *sem, const Symbol *block, const TypeExpr *type, Val argument, Span span) {
   for (unsigned i = 0; i < type->dim_count && argument.kind == VAL_TENSOR; i++) {
@@ -154,6 +164,11 @@ static Val whole_argument(Sem *sem, const Symbol *block, const TypeExpr *type, V
     unsigned position = (unsigned)v->rank - type->dim_count + i, rank = v->rank;
     Id axis = v->axes[position], axes[MAX_RANK];
     if (!enters_whole(sem, block, size_of_expr(block->item, type->dims[i]), axis)) continue;
+    Val before = gathered_before(sem, argument.value, position);
+    if (before.kind == VAL_TENSOR) {
+      argument = before;
+      continue;
+    }
     memcpy(axes, v->axes, sizeof axes);
     Mesh mesh = sem->graph->axes.at[axis].mesh;
     axes[position] = anonymous_axis(sem, sem->graph->axes.at[axis].size, sem->graph->axes.at[axis].derivation,

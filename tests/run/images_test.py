@@ -32,6 +32,8 @@ def small_resnet():
     source = example("resnet34")
     small = source.replace("batch = 8192, side = 224, class = 1000", "batch = 8, side = 32, class = 10")
     check(small != source, "examples/resnet34.pd has other sizes")
+    for channels in (64, 128, 256, 512):
+        small = small.replace("co=%d" % channels, "co=%d" % (channels // 8))
     return re.sub(r"data < .*? >\n", "data < shuffle=off; >\n", small, flags=re.S) + "schedule < microbatch=2; >\nprecision < compute=f64; >\n"
 
 
@@ -61,6 +63,25 @@ def test_gathers_of_a_plan():
     # two convolutions in each of two residual blocks, and conv_2; the first convolution takes the images themselves
     check([(g["bytes"], g["count"]) for g in gathers] == [(image, 6), (image, 6), (image, 3)], "gathers: %s" % gathers)
     check(sum(s["count"] for s in sums if s["bytes"] == image) == 15, "sums of gradients: %s" % sums)
+
+
+def test_one_gather_for_two_convolutions():
+    """Two that take the same tensor in one statement share its gather."""
+    source = """dim batch = 4, side = 6;
+parallel < tp=2; >
+shard < conv.co=tp; >
+block conv<ci, co, h, w>(x: [batch, ci, h, w], k=3) -> [batch, co, h, w] {
+  param f: [co, ci, k, k];
+  return conv2d(x, f, pad=(k - 1) / 2);
+}
+model m(x: f32[batch, 2, side, side], y: f32[batch]) {
+  t = conv(x, co=4);
+  t = conv(t, co=4) + conv(t, co=4, k=1);
+  loss mse(einsum("b c -> b", avgpool(conv(t, co=4))), y);
+}
+"""
+    ir = harness.emit("ir", source)
+    check(len(re.findall(r"= all_gather", ir)) == 2, ir)
 
 
 def test_running_statistics_by_hand():
