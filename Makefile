@@ -19,7 +19,7 @@ export OMPI_CC = $(CC)
 COMPILER_SRC := $(wildcard compiler/*/*.c compiler/*/*/*.c)
 # a program links one archive: the runtime with one device
 RUNTIME_SRC := $(wildcard runtime/*.c) runtime/kernels/ref.c
-HOST_SRC := $(wildcard runtime/host/*.c) runtime/kernels/host.c runtime/kernels/select.c
+HOST_SRC := $(wildcard runtime/host/*.c) runtime/kernels/host.c runtime/kernels/direct.c runtime/kernels/select.c
 GENERATED := $(BUILD)/gen/syntax/grammar.c $(BUILD)/gen/syntax/lexer.c
 COMPILER_OBJ := $(COMPILER_SRC:%.c=$(BUILD)/%.o) $(GENERATED:.c=.o)
 RUNTIME_OBJ := $(RUNTIME_SRC:%.c=$(BUILD)/%.o)

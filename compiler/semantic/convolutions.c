@@ -1,6 +1,6 @@
 /* Convolutions and what goes with them: windows that move over [batch, channels, height, width], and batch
- * normalisation. Every size that comes out of a window has its sum as derivation, so that a shape that does not fit says
- * how it came about. */
+ * normalisation. Every size that comes out of a window has its sum as derivation, so that a shape that does not fit
+ * says how it came about. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -34,8 +34,9 @@ static bool step_arg(Call *call, unsigned slot, const char *what, int64_t fallba
   if (value.kind == CONST_ERROR) return false;
   if (value.kind != CONST_INT || value.integer < least || value.integer > INT32_MAX) {
     bool number = const_is_number(value);
-    Diag *diag = report(sem, "E0322", expr->span, "`%s` of `%s` must be a whole number from %" PRId64 " on, not %s",
-                        what, call->row->name, least, number ? const_value_text(sem, value) : const_kind_name(value.kind));
+    Diag *diag =
+        report(sem, "E0322", expr->span, "`%s` of `%s` must be a whole number from %" PRId64 " on, not %s", what,
+               call->row->name, least, number ? const_value_text(sem, value) : const_kind_name(value.kind));
     if (number && expr->kind != EXPR_INT && expr->kind != EXPR_REAL)
       diag_note(diag, "%s = %s", derivation_text(sem, call->frame->unit, call->frame, expr),
                 const_value_text(sem, value));
@@ -68,14 +69,14 @@ static Id slide(Call *call, Id image_axis, const Window *window, unsigned side, 
   int64_t size = sem->graph->axes.at[image_axis].size, k = window->size[side], padded;
   const char *what = !strcmp(call->row->name, "conv2d") ? "filter" : "window";
   if (__builtin_add_overflow(size, 2 * window->pad, &padded)) {
-    fail(call, "E0213", span, "the padded %s of %s does not fit in 64 bits", side_name[side], axis_text(sem, image_axis));
+    fail(call, "E0213", span, "the padded %s of %s does not fit in 64 bits", side_name[side],
+         axis_text(sem, image_axis));
     return sem->error_axis;
   }
   if (padded < k) {
     Diag *diag = report(sem, "E0322", span, "`%s`: a %s of %s %" PRId64 " on an image of %s %s", call->row->name, what,
                         side_name[side], k, side_name[side], axis_text(sem, image_axis));
-    if (window->pad)
-      diag_note(diag, "padded by %" PRId64 " on both sides it is %" PRId64, window->pad, padded);
+    if (window->pad) diag_note(diag, "padded by %" PRId64 " on both sides it is %" PRId64, window->pad, padded);
     axis_notes(sem, diag, 1, &image_axis);
     if (padded > 0)
       diag_help(diag, "the largest %s that fits is %" PRId64 "; with this one, pad=%" PRId64 " fits", what, padded,
@@ -155,8 +156,9 @@ static Val with_channels(Call *call, OpKind kind, Val y, unsigned slot, const ch
   copy_axes(sem, y.value, axes);
   const Value *channels = value_at(sem, v.value);
   if (channels->rank != 1 || !same_axis(sem, axes[1], channels->axes[0])) {
-    Diag *diag = report(sem, "E0308", call->slot[slot]->span, "`%s`: the %s must be [%s], and `%s` is %s", call->row->name,
-                        what, size_name(sem, axes[1]), source_of(call, call->slot[slot]), shape_text(sem, v.value));
+    Diag *diag =
+        report(sem, "E0308", call->slot[slot]->span, "`%s`: the %s must be [%s], and `%s` is %s", call->row->name, what,
+               size_name(sem, axes[1]), source_of(call, call->slot[slot]), shape_text(sem, v.value));
     diag_note(diag, "it has one number for every channel of %s", shape_text(sem, y.value));
     if (channels->rank == 1) mismatch_help(sem, diag, axes[1], channels->axes[0]);
     return val_error();
@@ -204,7 +206,8 @@ Val rule_conv2d(Call *call) {
   for (unsigned side = 0; side < 2; side++) {
     window.size[side] = sem->graph->axes.at[filter->axes[HEIGHT + side]].size;
     if (window.size[side] < 1)
-      return fail(call, "E0313", call->slot[1]->span, "the filter `%s` has no elements", source_of(call, call->slot[1]));
+      return fail(call, "E0313", call->slot[1]->span, "the filter `%s` has no elements",
+                  source_of(call, call->slot[1]));
   }
   if (!slide_over(call, image_axes, &window, axes)) return val_error();
   Val y = emit(sem, OP_CONV2D, call->expr->span, inputs, 2, 4, axes);
@@ -232,7 +235,8 @@ Val rule_pool(Call *call) {
   bool average = call->row->kind == OP_AVGPOOL;
   if (average && !call->slot[1]) {
     if (!call->slot[2]) return global_average(call, x);
-    return fail(call, "E0215", call->slot[2]->span, "`avgpool` over the whole image takes no `stride`; give the window `k` too");
+    return fail(call, "E0215", call->slot[2]->span,
+                "`avgpool` over the whole image takes no `stride`; give the window `k` too");
   }
   Window window = {.pad = 0};
   bool steps = step_arg(call, 1, "k", 1, 1, &window.size[0]);
@@ -241,8 +245,9 @@ Val rule_pool(Call *call) {
   if (!average) steps &= step_arg(call, 3, "pad", 0, 0, &window.pad);
   if (!image(call, x) || !steps) return val_error();
   if (window.pad >= window.size[0]) {
-    Diag *diag = report(sem, "E0322", call->slot[3]->span, "`maxpool`: pad=%" PRId64 " puts whole windows of %" PRId64
-                        " outside of the image", window.pad, window.size[0]);
+    Diag *diag = report(sem, "E0322", call->slot[3]->span,
+                        "`maxpool`: pad=%" PRId64 " puts whole windows of %" PRId64 " outside of the image", window.pad,
+                        window.size[0]);
     diag_help(diag, "pad by at most %" PRId64, window.size[0] - 1);
     return val_error();
   }

@@ -56,13 +56,12 @@ static double lamb_ratio(const pd_device *device, const pd_change *change) {
                        program->momentum, change->decay);                                                              \
     } else if (program->optimizer == PD_LAMB) {                                                                        \
       device->set->lamb_step(change->elements, change->weights, change->moments[0], change->moments[1],                \
-                             rate * lamb_ratio(device, change), program->eps, change->decay, c1, c2);                  \
+                             rate *lamb_ratio(device, change), program->eps, change->decay, c1, c2);                   \
     } else if (program->optimizer == PD_ADAM && change->decay != 0) {                                                  \
       adam_##set(device, change, c1, c2);                                                                              \
     } else {                                                                                                           \
-      device->set->adamw(change->elements, change->weights, change->gradients, change->moments[0],                     \
-                         change->moments[1], factor, rate, program->beta1, program->beta2, program->eps,               \
-                         change->decay, c1, c2);                                                                       \
+      device->set->adamw(change->elements, change->weights, change->gradients, change->moments[0], change->moments[1], \
+                         factor, rate, program->beta1, program->beta2, program->eps, change->decay, c1, c2);           \
     }                                                                                                                  \
   }
 DEFINE_UPDATE(float, f32)
@@ -114,7 +113,8 @@ void pd_device_close_measures(pd_device *device) {
 DEFINE_STATISTIC(float, f32)
 DEFINE_STATISTIC(double, f64)
 
-void pd_device_update_statistic(pd_device *device, int64_t n, void *w, const void *sums, double momentum, double count) {
+void pd_device_update_statistic(pd_device *device, int64_t n, void *w, const void *sums, double momentum,
+                                double count) {
   if (changes_nothing(device)) return;
   if (device->f32 != NULL) {
     statistic_f32(n, w, sums, momentum, count);

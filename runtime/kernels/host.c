@@ -7,6 +7,7 @@
  * own threads change the bits). Assumes what kernels.h says; the kernels are in host.inc.h, once per real type, and
  * call ref where only sizes beyond the BLAS's integers are concerned.
  */
+#include "kernels/direct.h"
 #include "kernels/draw.h"
 #include "kernels/kernels.h"
 #include "kernels/math.h"
@@ -234,6 +235,17 @@ static void host_blas_f64(bool ta, bool tb, int64_t m, int64_t n, int64_t k, dou
   }
   cblas_dgemm(CblasRowMajor, ta ? CblasTrans : CblasNoTrans, tb ? CblasTrans : CblasNoTrans, (int)m, (int)n, (int)k,
               alpha, a, (int)lda, b, (int)ldb, beta, c, (int)ldc);
+}
+
+/* A convolution without columns; f64: there is none. */
+static bool host_direct_f32(pd_direct_kind kind, const pd_image_window *v, const float *a, const float *b, float *out) {
+  return pd_direct_convolution(kind, v, a, b, out, host_scratch);
+}
+
+static bool host_direct_f64(pd_direct_kind kind, const pd_image_window *v, const double *a, const double *b,
+                            double *out) {
+  (void)kind, (void)v, (void)a, (void)b, (void)out;
+  return false;
 }
 
 #define R float

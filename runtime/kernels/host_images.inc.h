@@ -1,5 +1,6 @@
-/* The host kernels on images for the real type R, part of host.inc.h. A convolution is a product of its filters with the
- * windows of one image laid out as columns, some rows of places at a time, so that the columns stay in the cache. */
+/* The host kernels on images for the real type R, part of host.inc.h. A convolution is oneDNN's where it has one (f32,
+ * direct.c); else a product of its filters with the windows of one image laid out as columns, some rows of places at a
+ * time, so that the columns stay in the cache. */
 
 #define PD_COLUMNS 65536 /* elements of the columns that are made at a time */
 
@@ -72,6 +73,7 @@ static double F(host_window_work)(const pd_image_window *v) {
 }
 
 static void F(host_conv2d)(const pd_image_window *v, const R *x, const R *f, R *y) {
+  if (F(host_direct)(PD_DIRECT_FORWARD, v, x, f, y)) return;
   const int64_t k = v->channels * v->kh * v->kw, places = v->oh * v->ow;
   const int64_t rows = F(host_place_rows)(v, v->channels), strips = host_pieces(v->oh, rows), each = k * rows * v->ow;
   const int threads = F(host_window_work)(v) > PD_GRAIN ? omp_get_max_threads() : 1;
@@ -88,13 +90,15 @@ static void F(host_conv2d)(const pd_image_window *v, const R *x, const R *f, R *
       columns = own;
       apart = count * v->ow;
     }
-    F(host_part)(false, false, v->filters, count * v->ow, k, 1, f, k, columns, apart, 0,
-                 y + n * v->filters * places + row * v->ow, places);
+    F(host_part)
+    (false, false, v->filters, count * v->ow, k, 1, f, k, columns, apart, 0, y + n * v->filters * places + row * v->ow,
+     places);
   }
 }
 
 /* Channels are cut where there are few images; strips of one image overlap and follow each other. */
 static void F(host_conv2d_input_grad)(const pd_image_window *v, const R *f, const R *dy, R *dx) {
+  if (F(host_direct)(PD_DIRECT_INPUT_GRAD, v, f, dy, dx)) return;
   const int64_t window = v->kh * v->kw, k = v->channels * window, places = v->oh * v->ow, area = v->h * v->w;
   const int64_t groups = v->n >= 4 ? 1 : host_min(v->channels, 4), most = host_pieces(v->channels, groups);
   const int64_t rows = F(host_place_rows)(v, most), each = most * window * rows * v->ow;
@@ -114,8 +118,9 @@ static void F(host_conv2d_input_grad)(const pd_image_window *v, const R *f, cons
     memset(image, 0, (size_t)(channels * area) * sizeof *image);
     for (int64_t row = 0; row < v->oh; row += rows) {
       const int64_t count = host_min(rows, v->oh - row), width = count * v->ow;
-      F(host_part)(true, false, channels * window, width, v->filters, 1, f + first * window, k, from + row * v->ow,
-                   places, 0, columns, width);
+      F(host_part)
+      (true, false, channels * window, width, v->filters, 1, f + first * window, k, from + row * v->ow, places, 0,
+       columns, width);
       F(host_add_columns)(v, channels, row, count, columns, image);
     }
   }
@@ -123,6 +128,7 @@ static void F(host_conv2d_input_grad)(const pd_image_window *v, const R *f, cons
 
 /* Small gradients: parts of the images have one of their own each, added in order. Large ones: cut by channels. */
 static void F(host_conv2d_filter_grad)(const pd_image_window *v, const R *x, const R *dy, R *df) {
+  if (F(host_direct)(PD_DIRECT_FILTER_GRAD, v, x, dy, df)) return;
   const int64_t window = v->kh * v->kw, k = v->channels * window, places = v->oh * v->ow, size = v->filters * k;
   const bool small = size <= 65536;
   const int64_t parts = small ? host_min(8, v->n) : 1;
@@ -130,7 +136,8 @@ static void F(host_conv2d_filter_grad)(const pd_image_window *v, const R *x, con
   const int64_t most = host_pieces(v->channels, groups), rows = F(host_place_rows)(v, most);
   const int64_t each = most * window * rows * v->ow;
   const int threads = F(host_window_work)(v) > PD_GRAIN ? omp_get_max_threads() : 1;
-  R *scratch = host_scratch((size_t)(threads * each + (parts - 1) * size) * sizeof *scratch), *own = scratch + threads * each;
+  R *scratch = host_scratch((size_t)(threads * each + (parts - 1) * size) * sizeof *scratch),
+    *own = scratch + threads * each;
   if (v->n == 0) return;
 #pragma omp parallel for num_threads(threads) schedule(static)
   for (int64_t unit = 0; unit < parts * groups; unit++) {
@@ -148,9 +155,9 @@ static void F(host_conv2d_filter_grad)(const pd_image_window *v, const R *x, con
           columns = scratch_columns;
         }
         const R beta = part > 0 && n == begin && row == 0 ? 0 : 1;
-        F(host_part)(false, true, v->filters, channels * window, width, 1,
-                     dy + n * v->filters * places + row * v->ow, places, columns,
-                     F(host_points)(v) ? v->h * v->w : width, beta, to + first * window, k);
+        F(host_part)
+        (false, true, v->filters, channels * window, width, 1, dy + n * v->filters * places + row * v->ow, places,
+         columns, F(host_points)(v) ? v->h * v->w : width, beta, to + first * window, k);
       }
     }
   }

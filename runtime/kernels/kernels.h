@@ -35,9 +35,9 @@ typedef struct pd_local {
   int64_t size[PD_MAX_RANK], first[PD_MAX_RANK], global[PD_MAX_RANK];
 } pd_local;
 
-/* A window that moves over images [n, channels, h, w]: of kh x kw positions, `stride` apart, the image padded by `pad` on
- * all sides. Its places are [oh, ow]: oh = (h + 2 pad - kh) / stride + 1, rounded down. A pool has as many filters as
- * channels. */
+/* A window that moves over images [n, channels, h, w]: of kh x kw positions, `stride` apart, the image padded by `pad`
+ * on all sides. Its places are [oh, ow]: oh = (h + 2 pad - kh) / stride + 1, rounded down. A pool has as many filters
+ * as channels. */
 typedef struct pd_image_window {
   int64_t n, channels, h, w, filters, kh, kw, stride, pad, oh, ow;
 } pd_image_window;

@@ -256,7 +256,8 @@ static void F(ref_conv2d)(const pd_image_window *v, const R *x, const R *f, R *y
     for (int64_t c = 0; c < v->channels; c++) {
       for (int64_t ky = 0; ky < v->kh; ky++) {
         for (int64_t kx = 0; kx < v->kw; kx++) {
-          const int64_t iy = F(ref_at)(oy, ky, v->stride, v->pad, v->h), ix = F(ref_at)(ox, kx, v->stride, v->pad, v->w);
+          const int64_t iy = F(ref_at)(oy, ky, v->stride, v->pad, v->h);
+          const int64_t ix = F(ref_at)(ox, kx, v->stride, v->pad, v->w);
           if (iy < 0 || ix < 0) continue;
           sum += (double)x[((n * v->channels + c) * v->h + iy) * v->w + ix] *
                  (double)f[((o * v->channels + c) * v->kh + ky) * v->kw + kx];
@@ -297,7 +298,8 @@ static void F(ref_conv2d_filter_grad)(const pd_image_window *v, const R *x, cons
     for (int64_t n = 0; n < v->n; n++) {
       for (int64_t oy = 0; oy < v->oh; oy++) {
         for (int64_t ox = 0; ox < v->ow; ox++) {
-          const int64_t iy = F(ref_at)(oy, ky, v->stride, v->pad, v->h), ix = F(ref_at)(ox, kx, v->stride, v->pad, v->w);
+          const int64_t iy = F(ref_at)(oy, ky, v->stride, v->pad, v->h);
+          const int64_t ix = F(ref_at)(ox, kx, v->stride, v->pad, v->w);
           if (iy < 0 || ix < 0) continue;
           sum += (double)x[((n * v->channels + c) * v->h + iy) * v->w + ix] *
                  (double)dy[((n * v->filters + o) * v->oh + oy) * v->ow + ox];
@@ -313,7 +315,8 @@ static int64_t F(ref_largest)(const pd_image_window *v, const R *x, int64_t oy, 
   int64_t best = -1;
   for (int64_t ky = 0; ky < v->kh; ky++) {
     for (int64_t kx = 0; kx < v->kw; kx++) {
-      const int64_t iy = F(ref_at)(oy, ky, v->stride, v->pad, v->h), ix = F(ref_at)(ox, kx, v->stride, v->pad, v->w);
+      const int64_t iy = F(ref_at)(oy, ky, v->stride, v->pad, v->h);
+      const int64_t ix = F(ref_at)(ox, kx, v->stride, v->pad, v->w);
       if (iy < 0 || ix < 0) continue;
       const R value = x[iy * v->w + ix];
       if (best < 0 || value > x[best] || (isnan(value) && !isnan(x[best]))) best = iy * v->w + ix;

@@ -1,6 +1,6 @@
 /* Kernels on images, batch normalisation and Lamb: host in f32 and f64, and ref in f32, against ref in f64 on random
- * shapes; ref in f64 against numbers worked out by hand and, for the gradients, against central differences; the same bits
- * for every number of threads. The file includes itself for the parts that exist per real type (PD_R). */
+ * shapes; ref in f64 against numbers worked out by hand and, for the gradients, against central differences; the same
+ * bits for every number of threads. The file includes itself for the parts that exist per real type (PD_R). */
 #ifndef PD_R
 
 #include "kernels/kernels.h"
@@ -54,9 +54,18 @@ static double *zeros(int64_t n) {
   return x;
 }
 
-static pd_image_window window_of(int64_t n, int64_t channels, int64_t h, int64_t w, int64_t filters, int64_t kh, int64_t kw,
-                                 int64_t stride, int64_t pad) {
-  return (pd_image_window){n,      channels, h, w, filters, kh, kw, stride, pad, (h + 2 * pad - kh) / stride + 1,
+static pd_image_window window_of(int64_t n, int64_t channels, int64_t h, int64_t w, int64_t filters, int64_t kh,
+                                 int64_t kw, int64_t stride, int64_t pad) {
+  return (pd_image_window){n,
+                           channels,
+                           h,
+                           w,
+                           filters,
+                           kh,
+                           kw,
+                           stride,
+                           pad,
+                           (h + 2 * pad - kh) / stride + 1,
                            (w + 2 * pad - kw) / stride + 1};
 }
 
@@ -69,7 +78,8 @@ static pd_image_window some_window(int round, bool pool) {
   if (round == 4) return window_of(1, 40, 12, 12, 60, 3, 3, 1, 1);
   const int64_t kh = pick(1, 5), kw = pool ? kh : pick(1, 5), pad = pool ? pick(0, kh - 1) : pick(0, 4);
   const int64_t least_h = kh > 2 * pad ? kh - 2 * pad : 1, least_w = kw > 2 * pad ? kw - 2 * pad : 1;
-  return window_of(pick(1, 9), pick(1, 6), least_h + pick(0, 8), least_w + pick(0, 8), pick(1, 6), kh, kw, pick(1, 4), pad);
+  return window_of(pick(1, 9), pick(1, 6), least_h + pick(0, 8), least_w + pick(0, 8), pick(1, 6), kh, kw, pick(1, 4),
+                   pad);
 }
 
 /* Of sum(weight[i] * f(x)[i]) with respect to x. */
@@ -88,8 +98,8 @@ static void expect_gradient(const char *what, function f, const void *context, i
     f(moved, down, context);
     moved[i] = x[i];
     for (int64_t j = 0; j < count_y; j++) slope += weight[j] * (up[j] - down[j]) / (2 * step);
-    cr_assert(fabs(slope - got[i]) <= 1e-7 * (1 + fabs(slope)), "%s: element %d of the gradient is %.12g, slope %.12g", what,
-              (int)i, got[i], slope);
+    cr_assert(fabs(slope - got[i]) <= 1e-7 * (1 + fabs(slope)), "%s: element %d of the gradient is %.12g, slope %.12g",
+              what, (int)i, got[i], slope);
   }
 }
 
@@ -177,7 +187,8 @@ Test(images, known_lamb_step) {
   const pd_kernels_f64 *k = pd_kernels_select_f64("ref");
   double w[] = {3, -4}, m[] = {0, 0}, v[] = {0, 0};
   const double g[] = {2, -4};
-  const double length = k->lamb_moments(2, w, g, m, v, 0.5, 0.9, 0.99, 0, 0.5, 0.1, 0.01); /* first step: m/v is the sign */
+  const double length =
+      k->lamb_moments(2, w, g, m, v, 0.5, 0.9, 0.99, 0, 0.5, 0.1, 0.01); /* first step: m/v is the sign */
   EXPECT_ALL(m, 0.1, -0.2);
   EXPECT_ALL(v, 0.01, 0.04);
   EXPECT_ALL(&length, 2.5 * 2.5 + 3 * 3);
@@ -253,14 +264,15 @@ static double *F(wide)(int64_t n, const PD_R *x) {
   return y;
 }
 
-static void F(expect)(const char *what, const pd_image_window *v, int64_t n, const PD_R *got, const double *want, double tol) {
+static void F(expect)(const char *what, const pd_image_window *v, int64_t n, const PD_R *got, const double *want,
+                      double tol) {
   double scale = 1e-300;
   for (int64_t i = 0; i < n; i++) scale = fmax(scale, fabs(want[i]));
   for (int64_t i = 0; i < n; i++)
     cr_assert(fabs((double)got[i] - want[i]) <= tol * scale,
-              "%s: n %d, %d x %d x %d, %d filters %d x %d, stride %d, pad %d: element %d is %.17g, not %.17g", what, (int)v->n,
-              (int)v->channels, (int)v->h, (int)v->w, (int)v->filters, (int)v->kh, (int)v->kw, (int)v->stride, (int)v->pad,
-              (int)i, (double)got[i], want[i]);
+              "%s: n %d, %d x %d x %d, %d filters %d x %d, stride %d, pad %d: element %d is %.17g, not %.17g", what,
+              (int)v->n, (int)v->channels, (int)v->h, (int)v->w, (int)v->filters, (int)v->kh, (int)v->kw,
+              (int)v->stride, (int)v->pad, (int)i, (double)got[i], want[i]);
   for (int64_t i = n; i < n + GUARD; i++) cr_assert(got[i] == (PD_R)12345, "%s: written after the end", what);
 }
 
@@ -275,7 +287,8 @@ Test(SUITE, convolutions, .init = start, .fini = let_go) {
       const pd_image_window v = some_window(round, false);
       const int64_t nx = v.n * v.channels * v.h * v.w, ny = v.n * v.filters * v.oh * v.ow;
       const int64_t nf = v.filters * v.channels * v.kh * v.kw;
-      const double *x = numbers(nx), *f = numbers(nf), *dy = numbers(ny), tol = UNIT * (20 + 4 * sqrt((double)(ny + nf)));
+      const double *x = numbers(nx), *f = numbers(nf), *dy = numbers(ny),
+                   tol = UNIT * (20 + 4 * sqrt((double)(ny + nf)));
       PD_R *rx = F(copy_of)(nx, x), *rf = F(copy_of)(nf, f), *rdy = F(copy_of)(ny, dy);
       PD_R *y = F(copy_of)(ny, NULL), *dx = F(copy_of)(nx, NULL), *df = F(copy_of)(nf, f);
       double *want_y = zeros(ny), *want_dx = zeros(nx), *want_df = F(wide)(nf, rf);
@@ -308,7 +321,8 @@ Test(SUITE, pools_and_norms, .init = start, .fini = let_go) {
       double *want_y = zeros(ny), *want_dx = zeros(nx);
       k->maxpool(&v, rx, y);
       ref->maxpool(&v, x, want_y);
-      for (int64_t i = 0; i < ny; i++) cr_assert(isnan(want_y[i]) ? isnan(y[i]) : (double)y[i] == want_y[i], "maxpool %d", (int)i);
+      for (int64_t i = 0; i < ny; i++)
+        cr_assert(isnan(want_y[i]) ? isnan(y[i]) : (double)y[i] == want_y[i], "maxpool %d", (int)i);
       k->maxpool_grad(&v, rx, rdy, dx);
       ref->maxpool_grad(&v, x, dy, want_dx);
       F(expect)("maxpool_grad", &v, nx, dx, want_dx, UNIT * 20);
@@ -330,14 +344,16 @@ Test(SUITE, pools_and_norms, .init = start, .fini = let_go) {
       }
       for (int64_t i = 0; i < nx; i++) rx[i] = (PD_R)(x[i] = (double)(float)(x[i] + 30)); /* a mean far from 0 */
       const double norm = UNIT * 200 + 1e-13; /* ref adds one by one, and the mean is large */
-      PD_R *normal = F(copy_of)(nx, NULL), *mean = F(copy_of)(v.channels, NULL), *variance = F(copy_of)(v.channels, NULL);
+      PD_R *normal = F(copy_of)(nx, NULL), *mean = F(copy_of)(v.channels, NULL),
+           *variance = F(copy_of)(v.channels, NULL);
       double *want = zeros(nx), *want_mean = zeros(v.channels), *want_variance = zeros(v.channels);
       k->batchnorm(v.n, v.channels, inner, (PD_R)1e-2, rx, normal, mean, variance);
       ref->batchnorm(v.n, v.channels, inner, (double)(PD_R)1e-2, x, want, want_mean, want_variance);
       F(expect)("batchnorm", &v, nx, normal, want, norm);
       F(expect)("its mean", &v, v.channels, mean, want_mean, norm);
       F(expect)("its variance", &v, v.channels, variance, want_variance, norm);
-      const double *normal64 = F(wide)(nx, normal), *mean64 = F(wide)(v.channels, mean), *variance64 = F(wide)(v.channels, variance);
+      const double *normal64 = F(wide)(nx, normal), *mean64 = F(wide)(v.channels, mean),
+                   *variance64 = F(wide)(v.channels, variance);
       k->batchnorm_grad(v.n, v.channels, inner, (PD_R)1e-2, normal, variance, F(copy_of)(nx, up), dx);
       ref->batchnorm_grad(v.n, v.channels, inner, (double)(PD_R)1e-2, normal64, variance64, up, want_dx);
       F(expect)("batchnorm_grad", &v, nx, dx, want_dx, norm);
@@ -403,7 +419,8 @@ Test(SUITE, bits_do_not_depend_on_threads, .init = start, .fini = let_go) {
     const PD_R *one = F(run_all)(round, &count);
     for (int threads = 2; threads <= 5; threads++) {
       pd_kernels_threads(threads);
-      cr_assert(memcmp(one, F(run_all)(round, &count), (size_t)count * sizeof *one) == 0, "case %d with %d threads", round, threads);
+      cr_assert(memcmp(one, F(run_all)(round, &count), (size_t)count * sizeof *one) == 0, "case %d with %d threads",
+                round, threads);
     }
     let_go();
   }
