@@ -1,5 +1,5 @@
 /* Finite differences over whole runs of the pipeline: every rank that holds an element of a parameter moves it, so the
- * check covers the layout as it runs. */
+ * check covers the layout as it runs. And a comparison of what ranks hold in common, by checksums. */
 #include "check.h"
 
 #include <math.h>
@@ -134,4 +134,72 @@ double pd_check_gradients(pd_engine *engine, pd_world *world, const pd_program *
   if (world->rank == 0) printf("largest error of all parameters: %.3g\n", largest);
   free(results);
   return largest;
+}
+
+/* ---- weights held in common ---- */
+
+enum { PIECE = 1 << 16 }; /* words that are read at a time */
+
+/* FNV-1a over `bytes` of the allocation, four at a time. */
+static uint64_t checksum(pd_engine *engine, const char *from, int64_t bytes, uint32_t *piece) {
+  uint64_t sum = UINT64_C(14695981039346656037);
+  for (int64_t at = 0; at < bytes; at += 4 * PIECE) {
+    const int64_t rest = bytes - at, count = rest < 4 * PIECE ? rest / 4 : PIECE;
+    pd_engine_read(engine, piece, from + at, 4 * count);
+    for (int64_t i = 0; i < count; i++) sum = (sum ^ piece[i]) * UINT64_C(1099511628211);
+  }
+  return sum;
+}
+
+/* One tensor: the least and the greatest checksum of the ranks that hold it; none: the least is the greater. */
+typedef struct Range {
+  uint64_t low, high;
+} Range;
+
+static const Range nobody = {UINT64_MAX, 0};
+
+static int64_t trips_of(const pd_program *program, int param) {
+  const pd_param_info *info = &program->params[param];
+  return info->per_trip && info->segment != PD_NONE ? program->segments[info->segment].trips : 1;
+}
+
+/* Ranges over the members of a communicator. */
+static void join(MPI_Comm comm, Range *ranges, int64_t count) {
+  for (int64_t i = 0; i < count; i++) ranges[i].high = ~ranges[i].high; /* so that both are least */
+  MPI_Allreduce(MPI_IN_PLACE, ranges, (int)(2 * count), MPI_UINT64_T, MPI_MIN, comm);
+  for (int64_t i = 0; i < count; i++) ranges[i].high = ~ranges[i].high;
+}
+
+static bool differ(Range range) {
+  return range.low < range.high;
+}
+
+void pd_check_replicas(pd_engine *engine, const pd_world *world, const pd_program *program) {
+  int64_t count = 0, i = 0;
+  for (int p = 0; p < program->param_count; p++) count += trips_of(program, p);
+  Range *ranges = malloc(((size_t)count + 1) * sizeof *ranges);
+  uint32_t *piece = malloc(PIECE * sizeof *piece);
+  if (!ranges || !piece) pd_fail(PD_EXIT_MEMORY, "no memory for checksums of the weights");
+  for (int p = 0; p < program->param_count; p++)
+    for (int64_t trip = 0; trip < trips_of(program, p); trip++, i++) {
+      pd_part part = pd_engine_part(engine, p, trip);
+      ranges[i] = nobody;
+      if (!part.weights) continue;
+      ranges[i].low = ranges[i].high = checksum(engine, part.weights, part.elements * program->real_bytes, piece);
+    }
+  join(world->pipe, ranges, count);
+  join(world->replicas, ranges, count);
+  i = 0;
+  for (int p = 0; p < program->param_count; p++)
+    for (int64_t trip = 0; trip < trips_of(program, p); trip++, i++)
+      if (program->params[p].split_axis != PD_NONE && !differ(ranges[i])) ranges[i] = nobody; /* each has another part */
+  join(world->tensor, ranges, count);
+  i = 0;
+  for (int p = 0; p < program->param_count; p++)
+    for (int64_t trip = 0; trip < trips_of(program, p); trip++, i++)
+      if (differ(ranges[i]))
+        pd_fail(PD_EXIT_NUMERIC, "ranks that hold the same weights differ in `%s`, trip %lld", program->params[p].name,
+                (long long)trip);
+  free(ranges);
+  free(piece);
 }

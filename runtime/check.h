@@ -1,4 +1,5 @@
-/* --check-gradients: the program's own gradients against central finite differences of its loss. */
+/* What a program checks about itself: its gradients against central finite differences of its loss, and that ranks which
+ * hold the same weights agree on them. */
 #ifndef PD_CHECK_H
 #define PD_CHECK_H
 
@@ -10,5 +11,9 @@
  * rank. Meant for compute=f64. */
 double pd_check_gradients(pd_engine *engine, pd_world *world, const pd_program *program, uint64_t seed,
                           const double *inverse_counts, int64_t elements);
+
+/* Ranks that hold the same part of a tensor (replicas, copies of the model, users of a tied parameter) must hold the same
+ * bits of it; ends the run with PD_EXIT_NUMERIC and the tensor's name otherwise. Collective. */
+void pd_check_replicas(pd_engine *engine, const pd_world *world, const pd_program *program);
 
 #endif

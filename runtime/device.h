@@ -104,8 +104,9 @@ void pd_device_reduce(pd_device *device, int b);
 bool pd_device_reduce_ready(pd_device *device);
 void pd_device_reduce_wait(pd_device *device);
 
-/* One piece of a tied gradient to or from pipeline rank `peer`. All holders treat the slots of a parameter in their
- * order, so a receive follows the send it belongs to. What was sent may change after pd_device_tied_wait. */
+/* One piece of a gradient that pipeline ranks add up, of a tied parameter or of two copies of a chunk, to or from rank
+ * `peer`; `slot` tells messages between the same two apart. Both treat those of a parameter, or of a chunk, in one order,
+ * so a receive follows the send it belongs to. What was sent may change after pd_device_tied_wait. */
 void pd_device_tied_send(pd_device *device, int slot, const void *from, int64_t bytes, int peer);
 void pd_device_tied_receive(pd_device *device, int slot, void *into, int64_t bytes, int peer);
 void pd_device_tied_wait(pd_device *device);

@@ -87,10 +87,6 @@ pd_engine *pd_engine_new(const pd_program *program, const pd_pipeline *pipeline,
   engine->program = program;
   engine->pipeline = pipeline;
   engine->world = world;
-  if (pipeline->copies > 1) {
-    pd_fail(PD_EXIT_PLAN,
-            "the plan's schedule holds the model more than once, which this version plans but does not run");
-  }
   engine->layout = pd_layout_new(program, pipeline, world->pp_rank);
   check_plan(engine);
   engine->device = pd_device_open(program, pipeline, engine->layout, world, kernel_set);
@@ -100,6 +96,7 @@ pd_engine *pd_engine_new(const pd_program *program, const pd_pipeline *pipeline,
   engine->results = allocate((size_t)(program->microbatches * engine->result_count), sizeof(double));
   engine->data = allocate((size_t)program->data_count, sizeof *engine->data);
   engine->act_unit = PD_NONE;
+  pd_engine_open_copies(engine);
   pd_engine_open_versions(engine);
   show_name(engine, "start");
   return engine;
@@ -175,6 +172,14 @@ static pd_chunk_state *chunk_of(const pd_engine *engine, int chunk) {
   pd_fail(PD_EXIT_PLAN, "the plan gives this rank an action on chunk %d, which it does not hold", chunk);
 }
 
+/* I, W, or both. `final`: no weight gradient of the chunk comes after. */
+static void go_back(pd_engine *engine, pd_chunk_state *chunk, pd_action action, bool final) {
+  const bool weights = action.kind != PD_I;
+  if (weights) pd_engine_take_over_sums(engine, chunk->plan, action.microbatch);
+  pd_engine_backward(engine, chunk, action.microbatch, action.kind != PD_W, weights, final);
+  if (final) pd_engine_hand_over_sums(engine, chunk->plan);
+}
+
 static void act(pd_engine *engine, int64_t index, pd_action action) {
   pd_chunk_state *chunk = chunk_of(engine, action.chunk);
   const bool final = index == chunk->plan->last_weight_action;
@@ -183,13 +188,9 @@ static void act(pd_engine *engine, int64_t index, pd_action action) {
     pd_engine_forward(engine, chunk, action.microbatch);
     break;
   case PD_B:
-    pd_engine_backward(engine, chunk, action.microbatch, true, true, final);
-    break;
   case PD_I:
-    pd_engine_backward(engine, chunk, action.microbatch, true, false, false);
-    break;
   case PD_W:
-    pd_engine_backward(engine, chunk, action.microbatch, false, true, final);
+    go_back(engine, chunk, action, final);
     break;
   case PD_SEND_F:
     pd_engine_send_wires(engine, chunk, action.microbatch);
@@ -204,6 +205,7 @@ static void act(pd_engine *engine, int64_t index, pd_action action) {
     pd_engine_receive_gradients(engine, chunk, action.microbatch);
     break;
   case PD_REDUCE_GRAD:
+    pd_engine_join_copies(engine, chunk->plan);
     pd_engine_reduce_chunk(engine, action.chunk);
     break;
   case PD_ACTION_KINDS:
@@ -308,6 +310,8 @@ void pd_engine_evaluate(pd_engine *engine, int64_t count, const int64_t *samples
                               .training = false});
   for (int64_t mb = 0; mb < count; mb++) {
     for (int c = 0; c < engine->layout->chunk_count && samples[mb] > 0; c++) {
+      const int chunk = engine->layout->chunks[c].chunk;
+      if (mb < pd_chunk_first(engine->pipeline, chunk) || mb >= pd_chunk_end(engine->pipeline, chunk)) continue;
       evaluate_chunk(engine, &engine->chunks[c], mb);
     }
   }

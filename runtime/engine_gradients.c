@@ -19,12 +19,21 @@ static void reduce_until(pd_engine *engine, int end) {
   while (engine->next_bucket < end) pd_device_reduce(engine->device, engine->next_bucket++);
 }
 
-void pd_engine_unit_is_final(pd_engine *engine, int chunk, int64_t unit) {
-  if (!engine->buckets_open) return;
+/* The gradient is the sum of the first and the second half of the micro-batches. */
+static void add_halves(pd_engine *engine, const pd_unit_plan *unit) {
+  const int64_t elements = engine->program->segments[unit->segment].trained_elements;
+  if (engine->layout->sums < 2 || unit->gradients == PD_NONE) return;
+  char *first = engine->memory + unit->gradients;
+  pd_device_add(engine->device, true, elements, first + engine->layout->sum_bytes, first);
+}
+
+void pd_engine_unit_is_final(pd_engine *engine, const pd_chunk_plan *plan, const pd_unit_plan *unit) {
+  add_halves(engine, unit);
+  if (!engine->buckets_open || engine->pipeline->copies > 1) return; /* of two copies, once they have been added */
   int end = engine->next_bucket;
   while (end < engine->layout->bucket_count) {
     const pd_bucket *bucket = bucket_at(engine, end);
-    if (bucket->chunk != chunk || bucket->unit < unit) break;
+    if (bucket->chunk != plan->chunk || bucket->unit < unit->unit) break;
     end++;
   }
   reduce_until(engine, end);
@@ -46,14 +55,35 @@ static bool holds(const pd_tied_plan *tied, int rank) {
   return false;
 }
 
-/* All holders have their slots' bytes first .. first+bytes-1 exchanged and summed in slot order. */
-static void sum_piece(pd_engine *engine, const pd_tied_plan *tied, int64_t first, int64_t bytes) {
+/* Slots first .. end - 1 of a tied parameter, in one of the sums over micro-batches, added up in their order. */
+typedef struct series {
+  int first, end;
+  int64_t sum; /* bytes from the first sum */
+} series;
+
+/* The series that make the gradient: 1, or 2 that are added afterwards. Where one copy of the model goes on with the
+ * sums of the other, both have the same in the end, and the first copy's slots are enough. */
+static int series_of(const pd_engine *engine, const pd_tied_plan *tied, series out[2]) {
+  const int copies = engine->pipeline->copies > 1 ? engine->pipeline->copies : 1, each = tied->slot_count / copies;
+  const bool halves = engine->pipeline->accumulators > 1;
+  out[0] = (series){0, tied->used ? each : tied->slot_count, 0};
+  out[1] = copies > 1 ? (series){each, 2 * each, 0} : (series){0, each, engine->layout->sum_bytes};
+  return halves && tied->used ? 2 : 1;
+}
+
+static bool is_here(const pd_engine *engine, const pd_tied_plan *tied, int slot) {
+  return tied->slots[slot].rank == engine->layout->pp_rank;
+}
+
+/* Bytes first .. first+bytes-1 of a series added up into `sum` on all holders, who exchange them. */
+static void sum_series(pd_engine *engine, const pd_tied_plan *tied, series which, int64_t first, int64_t bytes,
+                       char *sum) {
   const pd_layout *layout = engine->layout;
   pd_device *device = engine->device;
-  char *sum = engine->memory + layout->tied_sum, *received = engine->memory + layout->tied_receive;
-  for (int i = 0; i < tied->slot_count; i++) {
-    bool mine = tied->slots[i].rank == layout->pp_rank;
-    char *at = mine ? engine->memory + tied->slots[i].at + first : i == 0 ? sum : received;
+  char *received = engine->memory + layout->tied_receive;
+  for (int i = which.first; i < which.end; i++) {
+    const bool mine = is_here(engine, tied, i), begins = i == which.first;
+    char *at = mine ? engine->memory + tied->slots[i].at + which.sum + first : begins ? sum : received;
     for (int rank = 0; rank < engine->world->pp && mine; rank++) {
       if (rank != layout->pp_rank && holds(tied, rank)) pd_device_tied_send(device, i, at, bytes, rank);
     }
@@ -62,24 +92,45 @@ static void sum_piece(pd_engine *engine, const pd_tied_plan *tied, int64_t first
       pd_device_tied_receive(device, i, at, bytes, tied->slots[i].rank);
       pd_engine_show(engine, NULL, PD_NONE);
     }
-    if (i == 0 && mine) pd_device_copy(device, sum, at, bytes);
-    if (i > 0) pd_device_add(device, true, bytes / pd_wide_bytes(engine->program), at, sum);
+    if (begins && mine) pd_device_copy(device, sum, at, bytes);
+    if (!begins) pd_device_add(device, true, bytes / pd_wide_bytes(engine->program), at, sum);
   }
   pd_engine_show(engine, "its tied gradients to be received by the others", PD_NONE);
   pd_device_tied_wait(device);
   pd_engine_show(engine, NULL, PD_NONE);
-  pd_device_copy(device, engine->memory + tied->gradients + first, sum, bytes);
+}
+
+/* `bytes` of the gradient from byte `first` on, on all ranks that hold the parameter. */
+static void sum_piece(pd_engine *engine, const pd_tied_plan *tied, int64_t first, int64_t bytes) {
+  series all[2];
+  const int count = series_of(engine, tied, all);
+  char *sums[2] = {engine->memory + engine->layout->tied_sum[0], engine->memory + engine->layout->tied_sum[1]};
+  for (int k = 0; k < count; k++) sum_series(engine, tied, all[k], first, bytes, sums[k]);
+  if (count > 1) pd_device_add(engine->device, true, bytes / pd_wide_bytes(engine->program), sums[1], sums[0]);
+  pd_device_copy(engine->device, engine->memory + tied->gradients + first, sums[0], bytes);
+}
+
+/* All slots are here: each series into its first slot, which of the first series is where the gradient goes. */
+static void sum_here(pd_engine *engine, const pd_tied_plan *tied, int64_t elements) {
+  series all[2];
+  const int count = series_of(engine, tied, all);
+  char *begin[2] = {NULL, NULL};
+  for (int k = 0; k < count; k++) {
+    begin[k] = engine->memory + tied->slots[all[k].first].at + all[k].sum;
+    for (int i = all[k].first + 1; i < all[k].end; i++) {
+      pd_device_add(engine->device, true, elements, engine->memory + tied->slots[i].at + all[k].sum, begin[k]);
+    }
+  }
+  if (count > 1) pd_device_add(engine->device, true, elements, begin[1], begin[0]);
 }
 
 static void sum_tied(pd_engine *engine, const pd_tied_plan *tied) {
-  const int64_t bytes = engine->program->params[tied->param].elements * pd_wide_bytes(engine->program);
+  const int64_t elements = engine->program->params[tied->param].elements;
+  const int64_t bytes = elements * pd_wide_bytes(engine->program);
   bool shared = false;
-  for (int i = 0; i < tied->slot_count; i++) shared = shared || tied->slots[i].rank != engine->layout->pp_rank;
-  if (!shared) { /* the first slot is here and gets the sum */
-    for (int i = 1; i < tied->slot_count; i++) {
-      pd_device_add(engine->device, true, bytes / pd_wide_bytes(engine->program), engine->memory + tied->slots[i].at,
-                              engine->memory + tied->gradients);
-    }
+  for (int i = 0; i < tied->slot_count; i++) shared = shared || !is_here(engine, tied, i);
+  if (!shared) {
+    sum_here(engine, tied, elements);
     return;
   }
   for (int64_t first = 0; first < bytes; first += engine->layout->tied_piece) {

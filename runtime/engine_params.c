@@ -70,7 +70,7 @@ static void find_own(const pd_engine *engine, const pd_param_info *param, int64_
     const pd_chunk_plan *plan = &layout->chunks[c];
     if (unit < plan->first_unit || unit >= plan->first_unit + plan->unit_count) continue;
     const pd_unit_plan *at = &plan->units[unit - plan->first_unit];
-    part->owner = true;
+    part->owner = plan->chunk < pd_copy_chunks(engine->pipeline); /* the first copy speaks */
     part->weights = newest_at(engine, at->weights) + offset;
     if (param->frozen) continue;
     part->gradients = at_or_null(engine, at->gradients, offset);
@@ -122,17 +122,17 @@ void pd_engine_initialise(pd_engine *engine, uint64_t seed) {
 
 /* ---- norm ---- */
 
-/* Whether this pipeline rank is the one that counts the parameter (whatever its replica and tensor rank). */
-static bool counts_here(const pd_engine *engine, int param) {
-  const pd_layout *layout = engine->layout;
-  for (int t = 0; t < layout->tied_count; t++) {
-    const pd_tied_plan *tied = &layout->tied[t];
-    if (tied->param != param) continue;
-    for (int i = 0; i < tied->slot_count; i++) {
-      if (tied->slots[i].rank < layout->pp_rank) return false;
-    }
+/* Whether this pipeline rank is the one that counts the parameter in this trip (whatever its replica and tensor rank).
+ */
+static bool counts_here(const pd_engine *engine, int param, int64_t trip) {
+  const pd_param_info *info = &engine->program->params[param];
+  pd_part part = {.owner = false};
+  if (info->segment == PD_NONE) {
+    find_tied(engine, param, &part);
+  } else {
+    find_own(engine, info, trip, &part);
   }
-  return true;
+  return part.owner;
 }
 
 int pd_device_tensors(const pd_program *program) {
@@ -148,7 +148,7 @@ void pd_engine_queue_squares(pd_engine *engine, int set) {
     const pd_param_info *info = &program->params[p];
     for (int64_t trip = 0; trip < trips_of(program, info); trip++, i++) {
       pd_part part = pd_engine_part(engine, p, trip);
-      if (part.gradients == NULL || info->statistic || !counts_here(engine, p)) continue;
+      if (part.gradients == NULL || info->statistic || !counts_here(engine, p, trip)) continue;
       pd_device_add_squares(engine->device, set, i, info->split_axis != PD_NONE, part.elements, part.gradients);
     }
   }

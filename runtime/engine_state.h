@@ -3,6 +3,7 @@
  *   engine_walk.c      one chunk's forward and backward for one micro-batch
  *   engine_messages.c  what passes between chunks
  *   engine_gradients.c gradients over replicas and over the uses of tied parameters
+ *   engine_copies.c    gradients of the two copies of a chunk
  *   engine_params.c    parameters: where they are, initial values, norm, update
  *   engine_versions.c  several versions of the weights, and updates within a list */
 #ifndef PD_ENGINE_STATE_H
@@ -74,11 +75,19 @@ void pd_engine_settle_all(pd_engine *engine);
 /* ---- engine_gradients.c ---- */
 void pd_engine_open_buckets(pd_engine *engine);
 /* The weight gradients of `unit` are final: the buckets that completes start as soon as they can. */
-void pd_engine_unit_is_final(pd_engine *engine, int chunk, int64_t unit);
+void pd_engine_unit_is_final(pd_engine *engine, const pd_chunk_plan *plan, const pd_unit_plan *unit);
 /* REDUCE_GRAD: all buckets of `chunk`, and of chunks that were final before it, are final. Does not wait for them. */
 void pd_engine_reduce_chunk(pd_engine *engine, int chunk);
 /* Sums tied gradients over their slots, then what is left over replicas. */
 void pd_engine_finish_gradients(pd_engine *engine);
+
+/* ---- engine_copies.c ---- */
+void pd_engine_open_copies(const pd_engine *engine);
+/* A weight gradient of the chunk for `mb` is about to be computed; it was, and no other of the chunk comes. */
+void pd_engine_take_over_sums(pd_engine *engine, const pd_chunk_plan *plan, int64_t mb);
+void pd_engine_hand_over_sums(pd_engine *engine, const pd_chunk_plan *plan);
+/* REDUCE_GRAD: both copies of the chunk hold the sum over all micro-batches afterwards. */
+void pd_engine_join_copies(pd_engine *engine, const pd_chunk_plan *plan);
 
 /* ---- engine_params.c ---- */
 /* The squares of gradients of each tensor, on the one pipeline rank that counts it, into set `set` of the device. */

@@ -22,8 +22,10 @@ static void *place_at(const pd_engine *engine, const pd_chunk_plan *plan, pd_pla
   return NULL;
 }
 
-static void *byte_at(const pd_engine *engine, int64_t offset) {
-  return offset == PD_NONE ? NULL : engine->memory + offset;
+/* The sum that gradients of micro-batch `mb` go into: at byte `offset`, or as far into the second sum. */
+static char *sum_at(const pd_engine *engine, int64_t offset, int64_t mb) {
+  const bool second = engine->layout->sums > 1 && mb >= engine->program->microbatches / 2;
+  return offset == PD_NONE ? NULL : engine->memory + offset + (second ? engine->layout->sum_bytes : 0);
 }
 
 /* The frame of `unit` for micro-batch `mb`. Places of gradients are looked up on the way back only. */
@@ -45,13 +47,13 @@ static void set_frame(const pd_engine *engine, const pd_chunk_plan *plan, const 
   }
   for (int k = 0; k < segment->shared_count; k++) {
     frame->shared[k] = pd_weights_at(engine, unit->shared[k], mb);
-    frame->shared_gradients[k] = byte_at(engine, unit->shared_gradients[k]);
+    frame->shared_gradients[k] = sum_at(engine, unit->shared_gradients[k], mb);
   }
   frame->act = unit->act == PD_NONE ? engine->memory + layout->act : slot + unit->act;
   frame->stash = backward ? pd_slot(engine, &plan->inner, mb) + unit->stash : NULL;
   frame->scratch = engine->memory + layout->scratch;
   frame->weights = pd_weights_at(engine, unit->weights, mb);
-  frame->gradients = byte_at(engine, unit->gradients);
+  frame->gradients = sum_at(engine, unit->gradients, mb);
   frame->data = engine->data;
   frame->results = pd_device_results(engine->device, backward ? PD_NONE : mb);
   frame->inverse_counts = pd_device_inverse_counts(engine->device);
@@ -147,7 +149,7 @@ void pd_engine_backward(pd_engine *engine, pd_chunk_state *chunk, int64_t mb, bo
       }
       if (weight_grad) segment->weight_grad(&frame);
     }
-    if (final) pd_engine_unit_is_final(engine, plan->chunk, unit->unit);
+    if (final) pd_engine_unit_is_final(engine, plan, unit);
     pd_device_progress(engine->device);
   }
   if (input) complete_sent(engine, plan, mb);

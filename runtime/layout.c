@@ -85,20 +85,22 @@ static bool lists(const pd_segment_info *segment, int param) {
   return false;
 }
 
-/* The slots of tied parameter `param` in unit order; writes them if `slots` is not NULL. */
+/* The slots of tied parameter `param` in unit order, those of one copy of the model before those of the next; writes
+ * them if `slots` is not NULL. */
 static int tied_slots(const context *c, int param, pd_tied_slot *slots, bool *used) {
   const pd_pipeline *pipeline = c->pipeline;
   int count = 0;
-  int64_t first = 0;
-  for (int s = 0; s < c->program->segment_count; s++) {
-    const pd_segment_info *segment = &c->program->segments[s];
-    for (int64_t trip = 0; trip < segment->trips && lists(segment, param); trip++) {
-      for (int copy = 0; copy < copies_of(pipeline); copy++, count++) {
+  int64_t first;
+  for (int copy = 0; copy < copies_of(pipeline); copy++) {
+    first = 0;
+    for (int s = 0; s < c->program->segment_count; s++) {
+      const pd_segment_info *segment = &c->program->segments[s];
+      for (int64_t trip = 0; trip < segment->trips && lists(segment, param); trip++, count++) {
         int chunk = chunk_of_unit(pipeline, first + trip, copy);
         if (slots != NULL) slots[count] = (pd_tied_slot){first + trip, chunk, pipeline->rank_of[chunk], PD_NONE};
       }
+      first += segment->trips;
     }
-    first += segment->trips;
   }
   *used = count > 0;
   if (count > 0) return count;
@@ -172,6 +174,15 @@ static int64_t find_last_weight_action(const pd_action_list *list, int chunk) {
   return found;
 }
 
+/* With several copies of the model a chunk's gradients are final once they have been added up. */
+static int64_t find_final_action(const context *c, const pd_chunk_plan *plan) {
+  const pd_action_list *list = &c->pipeline->ranks[c->rank];
+  for (int64_t i = list->count; copies_of(c->pipeline) > 1 && i-- > 0;) {
+    if (list->at[i].chunk == plan->chunk && list->at[i].kind == PD_REDUCE_GRAD) return i;
+  }
+  return plan->last_weight_action;
+}
+
 static bool has_split_actions(const pd_action_list *list, int chunk) {
   for (int64_t i = 0; i < list->count; i++) {
     if (list->at[i].chunk == chunk && list->at[i].kind == PD_I) return true;
@@ -217,6 +228,7 @@ static void plan_chunk(const context *c, pd_chunk_plan *plan, int chunk, pd_unit
   plan->units = units;
   plan->split = has_split_actions(list, chunk);
   plan->last_weight_action = find_last_weight_action(list, chunk);
+  plan->final_action = find_final_action(c, plan);
   set_edge_peer(c, &plan->previous, pd_chunk_before(c->pipeline, chunk));
   set_edge_peer(c, &plan->next, pd_chunk_after(c->pipeline, chunk));
   pd_walk_plan(c->program, plan);
@@ -242,6 +254,7 @@ static void place_moments(context *c, int64_t *moments, int64_t bytes) {
 }
 
 static void place_units(context *c, pd_chunk_plan *plan) {
+  plan->gradients = c->layout->base[PD_MEMORY_GRADIENTS] + c->used[PD_MEMORY_GRADIENTS];
   for (int64_t u = 0; u < plan->unit_count; u++) {
     pd_unit_plan *unit = &plan->units[u];
     const pd_segment_info *segment = &c->program->segments[unit->segment];
@@ -250,6 +263,7 @@ static void place_units(context *c, pd_chunk_plan *plan) {
     unit->gradients = place_if(c, PD_MEMORY_GRADIENTS, bytes);
     place_moments(c, unit->moments, bytes);
   }
+  plan->gradient_bytes = c->layout->base[PD_MEMORY_GRADIENTS] + c->used[PD_MEMORY_GRADIENTS] - plan->gradients;
 }
 
 static void place_tied(context *c, pd_tied_plan *tied) {
@@ -289,8 +303,22 @@ static void place_tied_exchange(context *c) {
     }
   }
   layout->tied_piece = piece < PD_BUCKET_BYTES ? piece : PD_BUCKET_BYTES;
-  layout->tied_sum = place(c, PD_MEMORY_WORKSPACE, layout->tied_piece);
+  for (int i = 0; i < 2; i++) {
+    layout->tied_sum[i] =
+        place(c, PD_MEMORY_WORKSPACE, i < c->pipeline->accumulators || i == 0 ? layout->tied_piece : 0);
+  }
   layout->tied_receive = place(c, PD_MEMORY_WORKSPACE, layout->tied_piece);
+}
+
+/* Two copies of a chunk that have summed up half of the micro-batches each exchange that piece by piece. */
+static void place_copy_exchange(context *c) {
+  pd_layout *layout = c->layout;
+  int64_t piece = 0;
+  for (int i = 0; i < layout->chunk_count && copies_of(c->pipeline) > 1 && c->pipeline->accumulators > 1; i++) {
+    piece = largest(piece, layout->chunks[i].gradient_bytes);
+  }
+  layout->copy_piece = piece < PD_BUCKET_BYTES ? piece : PD_BUCKET_BYTES;
+  layout->copy_receive = place(c, PD_MEMORY_WORKSPACE, layout->copy_piece);
 }
 
 static void place_data(context *c) {
@@ -365,6 +393,7 @@ static void place_workspace(context *c) {
       host && program->dp > 1 ? pd_sum_scratch(largest_bucket(layout), program->dp) * program->real_bytes : 0;
   for (int i = 0; i < 2; i++) layout->reductions[i] = place(c, PD_MEMORY_WORKSPACE, reduction);
   place_tied_exchange(c);
+  place_copy_exchange(c);
   if (!host) place_device(c);
   place_data(c);
 }
@@ -406,21 +435,21 @@ static void bucket_chunk(const context *c, const pd_chunk_plan *plan) {
 static void make_buckets(const context *c) {
   pd_layout *layout = c->layout;
   layout->bucket_count = 0;
-  /* chunks in the order in which their last weight gradient is done; those that have none at the end */
+  /* chunks in the order in which their gradients are final; those that have none at the end */
   int64_t after = PD_NONE;
   for (int n = 0; n < layout->chunk_count; n++) {
     const pd_chunk_plan *next = NULL;
     for (int i = 0; i < layout->chunk_count; i++) {
       const pd_chunk_plan *plan = &layout->chunks[i];
-      if (plan->last_weight_action <= after) continue;
-      if (next == NULL || plan->last_weight_action < next->last_weight_action) next = plan;
+      if (plan->final_action <= after) continue;
+      if (next == NULL || plan->final_action < next->final_action) next = plan;
     }
     if (next == NULL) break;
     bucket_chunk(c, next);
-    after = next->last_weight_action;
+    after = next->final_action;
   }
   for (int i = layout->chunk_count - 1; i >= 0; i--) {
-    if (layout->chunks[i].last_weight_action == PD_NONE) bucket_chunk(c, &layout->chunks[i]);
+    if (layout->chunks[i].final_action == PD_NONE) bucket_chunk(c, &layout->chunks[i]);
   }
   for (int t = 0; t < layout->tied_count; t++) {
     const pd_tied_plan *tied = &layout->tied[t];
@@ -449,6 +478,8 @@ static void place_all(context *c) {
   if (c->program->real_bytes < 4) {
     layout->master = place(c, PD_MEMORY_PARAMETERS, layout->version_bytes / c->program->real_bytes * 4);
   }
+  layout->sum_bytes = c->used[PD_MEMORY_GRADIENTS];
+  c->used[PD_MEMORY_GRADIENTS] *= layout->sums;
   make_buckets(c);
   place_workspace(c);
 }
@@ -484,6 +515,7 @@ pd_layout *pd_layout_new(const pd_program *program, const pd_pipeline *pipeline,
   pd_layout *layout = c.layout = carve(&at, 1, sizeof(pd_layout));
   layout->pp_rank = pp_rank;
   layout->versions = versions_here(&c);
+  layout->sums = copies_of(pipeline) == 1 && pipeline->accumulators > 1 ? 2 : 1;
   layout->chunks = carve(&at, n.chunks, sizeof(pd_chunk_plan));
   pd_unit_plan *units = carve(&at, n.units, sizeof(pd_unit_plan));
   layout->tied = carve(&at, n.tied, sizeof(pd_tied_plan));

@@ -108,6 +108,9 @@ typedef struct pd_chunk_plan {
   bool split;                          /* some I and W are separate actions */
   bool backward;                       /* some unit has one */
   int64_t last_weight_action;          /* index in the rank's list of the last B or W; PD_NONE: none */
+  int64_t final_action;                /* of the action after which its gradients are final: that one, or with several
+                                        * copies of the model the REDUCE_GRAD */
+  int64_t gradients, gradient_bytes;   /* of all its units, one after the other */
   pd_edge previous, next;
   pd_slots activations, received, sent, inner;
   int64_t temp_bytes, zero_bytes;
@@ -138,11 +141,15 @@ struct pd_layout {
   pd_tied_plan *tied;     /* ascending parameter id */
   pd_bucket *buckets;
   int64_t versions, version_bytes; /* of this rank's weights; their offsets are those of version 0 */
+  int64_t sums, sum_bytes; /* of this rank's gradients: 2 if each half of the micro-batches has one; offsets are those of
+                            * the first, which gets the sum of both */
   /* workspace: bytes in the allocation */
   int64_t scratch, act, temp, zero, tensor;
   int64_t tensor_elements;    /* what `tensor` holds */
   int64_t reductions[2];      /* receive space of gradient reductions: two are under way at once */
-  int64_t tied_sum, tied_receive, tied_piece; /* the last: bytes of a tied gradient exchanged at a time */
+  int64_t tied_sum[2], tied_receive, tied_piece; /* the last: bytes of a tied gradient exchanged at a time; a second sum
+                                                  * only with two accumulators */
+  int64_t copy_receive, copy_piece;              /* the same of what two copies of a chunk exchange */
   int64_t master;             /* weights that the optimizer changes: those of the model, or in a bf16 program their f32 */
   /* cuda target: workspace on the device */
   int64_t results, values, squares, partial_squares, constants, products;

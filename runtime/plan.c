@@ -98,8 +98,9 @@ static bool read_head(const pd_program *program, json_t *root, pd_plan *plan, pd
 static bool read_schedule(json_t *root, pd_plan *plan, pd_problem *problem) {
   json_t *schedule = json_object_get(root, "schedule");
   pd_pipeline *pipeline = &plan->pipeline;
-  int64_t copies, delay;
+  int64_t copies, accumulators, delay;
   if (!need_whole(schedule, "$.schedule", "copies", &copies, problem) ||
+      !need_whole(schedule, "$.schedule", "accumulators", &accumulators, problem) ||
       !need_whole(schedule, "$.schedule", "update_every", &pipeline->step, problem) ||
       !need_whole(schedule, "$.schedule", "delay", &delay, problem)) {
     return false;
@@ -112,7 +113,10 @@ static bool read_schedule(json_t *root, pd_plan *plan, pd_problem *problem) {
                           "plan: $.schedule.update_every is %" PRId64 ", must divide the %" PRId64 " micro-batches",
                           pipeline->step, pipeline->microbatches);
   if (delay > 1) return pd_problem_say(problem, "plan: $.schedule.delay is %" PRId64 ", must be 0 or 1", delay);
+  if (accumulators < 1 || accumulators > 2)
+    return pd_problem_say(problem, "plan: $.schedule.accumulators is %" PRId64 ", must be 1 or 2", accumulators);
   pipeline->copies = (int)copies;
+  pipeline->accumulators = (int)accumulators;
   pipeline->delay = (int)delay;
   return true;
 }
@@ -164,8 +168,10 @@ static bool read_chunks(const pd_program *program, json_t *root, pd_plan *plan, 
   json_t *chunks = need(root, "$", "chunks", JSON_ARRAY, problem);
   if (chunks == NULL) return false;
   const size_t count = json_array_size(chunks);
-  if (count == 0 || count > 1000000 || count % (size_t)program->pp != 0) {
-    return pd_problem_say(problem, "plan: $.chunks has %zu entries, must be a multiple of pp %d", count, program->pp);
+  const size_t copies = (size_t)plan->pipeline.copies, each = count / copies;
+  if (count == 0 || count > 1000000 || count % ((size_t)program->pp * copies) != 0) {
+    return pd_problem_say(problem, "plan: $.chunks has %zu entries, must be a multiple of pp %d for each of %zu copies",
+                          count, program->pp, copies);
   }
   plan->rank_of = calloc(count, sizeof *plan->rank_of);
   plan->first_unit = calloc(count + 1, sizeof *plan->first_unit);
@@ -181,12 +187,16 @@ static bool read_chunks(const pd_program *program, json_t *root, pd_plan *plan, 
       return pd_problem_say(problem, "plan: %s.rank is %" PRId64 ", pp is %d", at, rank, program->pp);
     json_t *layers = need(chunk, at, "layers", JSON_ARRAY, problem);
     if (layers == NULL) return false;
+    if (c == each) next = 0; /* the second copy of the model is cut alike */
     plan->rank_of[c] = (int)rank;
-    plan->first_unit[c] = next;
     snprintf(path, sizeof path, "%s.layers", at);
     if (!read_layers(program, layers, path, &next, problem)) return false;
+    if (c < each) plan->first_unit[c + 1] = next;
+    if (plan->first_unit[c % each + 1] != next) {
+      return pd_problem_say(problem, "plan: %s end at unit %" PRId64 ", the first copy's at unit %" PRId64, path, next,
+                            plan->first_unit[c % each + 1]);
+    }
   }
-  plan->first_unit[count] = next;
   if (next != pd_unit_count(program)) {
     return pd_problem_say(problem, "plan: $.chunks hold %" PRId64 " units, the program has %" PRId64, next,
                           pd_unit_count(program));

@@ -35,6 +35,9 @@ typedef struct pd_pipeline {
   bool split;                   /* some backward is split into I and W */
   int copies;                   /* of the model; 0 and 1: one. With more, chunks c, c + chunk_count / copies, … hold the same
                                  * units, and copy k does the k-th of as many equal shares of the micro-batches */
+  int accumulators;             /* how gradients are summed over micro-batches. 0 and 1: all in their order, in one sum, which
+                                 * a second copy takes over from the first once that is done. 2: the first and the second half
+                                 * of the micro-batches each in a sum of its own, then first + second */
   int64_t step;                 /* 0: the list is one step, and weights change after it. Else no flush: a chunk updates its
                                  * weights after each `step` of its micro-batches and goes on */
   int delay;                    /* with step: 0: a forward takes the newest weights of its chunk; d: those from before the
@@ -60,6 +63,12 @@ static inline int64_t pd_chunk_first(const pd_pipeline *pipeline, int chunk) {
 static inline int64_t pd_chunk_end(const pd_pipeline *pipeline, int chunk) {
   return pipeline->copies > 1 ? (chunk / pd_copy_chunks(pipeline) + 1) * pipeline->microbatches / pipeline->copies
                               : pipeline->microbatches;
+}
+
+/* The chunk of the first copy whose sums this one goes on with; PD_NO_CHUNK: none. */
+static inline int pd_chunk_continued(const pd_pipeline *pipeline, int chunk) {
+  int copies = pipeline->copies > 1 && pipeline->accumulators < 2;
+  return copies && chunk >= pd_copy_chunks(pipeline) ? chunk - pd_copy_chunks(pipeline) : PD_NO_CHUNK;
 }
 
 /* Text of an action into `out` (at least 48 bytes), and back; false when `text` is no action. */

@@ -239,6 +239,7 @@ void pd_train(pd_run *run) {
     const bool last = record.step == options->steps;
     if (run->valid.samples > 0 && (last || due(record.step, options->eval_every))) pd_evaluate(run, record.step);
     if (options->save != NULL && (last || due(record.step, run->program->save_every))) {
+      pd_check_replicas(run->engine, &run->world, run->program);
       pd_weights_save(run->program, run->engine, &run->world, PD_WEIGHTS, options->save);
     }
   }

@@ -86,7 +86,10 @@ static void diff_schedule(Diff *d) {
   const Document *a = d->a, *b = d->b;
   bool kinds = a->form != DOCUMENT_CSV && b->form != DOCUMENT_CSV; /* a CSV does not name its kind */
   if (kinds && strcmp(a->kind, b->kind) != 0) say(d, "schedule: %s -> %s", a->kind, b->kind);
-  if (!(a->form == DOCUMENT_PLAN && b->form == DOCUMENT_PLAN)) {
+  bool plans = a->form == DOCUMENT_PLAN && b->form == DOCUMENT_PLAN;
+  if (plans && a->pipeline.accumulators != b->pipeline.accumulators)
+    say(d, "sums of gradients over micro-batches: %d -> %d", a->pipeline.accumulators, b->pipeline.accumulators);
+  if (!plans) {
     if (a->pipeline.pp != b->pipeline.pp) say(d, "pipeline ranks: %d -> %d", a->pipeline.pp, b->pipeline.pp);
     if (a->pipeline.microbatches != b->pipeline.microbatches)
       say(d, "micro-batches: %lld -> %lld", (long long)a->pipeline.microbatches, (long long)b->pipeline.microbatches);

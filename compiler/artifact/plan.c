@@ -58,9 +58,10 @@ static bool uses_tied(const pd_segment_info *segment, int param) {
 
 /* Trips of `segment` that lie in `chunk`: first .. end - 1. */
 static void trips_in(const Writer *w, int segment, int chunk, int64_t *first, int64_t *end) {
+  const int64_t *cut = &w->pipeline->first_unit[chunk % pd_copy_chunks(w->pipeline)];
   int64_t begin = w->segment_first[segment], stop = w->segment_first[segment + 1];
-  *first = w->pipeline->first_unit[chunk] > begin ? w->pipeline->first_unit[chunk] : begin;
-  *end = w->pipeline->first_unit[chunk + 1] < stop ? w->pipeline->first_unit[chunk + 1] : stop;
+  *first = cut[0] > begin ? cut[0] : begin;
+  *end = cut[1] < stop ? cut[1] : stop;
   *first -= begin;
   *end -= begin;
 }
@@ -74,10 +75,10 @@ static bool chunk_uses_tied(const Writer *w, int chunk, int param) {
   return false;
 }
 
-/* The first chunk that uses a tied parameter; the last chunk of all holds one that nobody uses. */
+/* The first chunk that uses a tied parameter; the last chunk of the first copy holds one that nobody uses. */
 static int home_of_tied(const Writer *w, int param) {
   int chunk = 0;
-  while (chunk < w->pipeline->chunk_count - 1 && !chunk_uses_tied(w, chunk, param)) chunk++;
+  while (chunk < pd_copy_chunks(w->pipeline) - 1 && !chunk_uses_tied(w, chunk, param)) chunk++;
   return chunk;
 }
 
@@ -88,7 +89,7 @@ static void count_parameters(Writer *w) {
       w->chunks[home_of_tied(w, p)].parameters += shape_elements(param);
       continue;
     }
-    for (int chunk = 0; chunk < w->pipeline->chunk_count; chunk++) {
+    for (int chunk = 0; chunk < pd_copy_chunks(w->pipeline); chunk++) {
       int64_t first, end;
       trips_in(w, param->segment, chunk, &first, &end);
       if (first < end) w->chunks[chunk].parameters += shape_elements(param) * (end - first);
@@ -100,11 +101,15 @@ static void count_costs(Writer *w) {
   int count = w->pipeline->chunk_count;
   for (int k = 0; k < 3; k++) w->cost[k] = ARENA_ARRAY(w->input->arena, double, count);
   Prices prices = {w->input->config, w->program, w->input->unit_flops};
-  price_chunks(&prices, w->pipeline->first_unit, count, w->cost[COST_F], w->cost[COST_I], w->cost[COST_W]);
-  w->link = price_hop(&prices, w->pipeline->first_unit, count, w->pipeline->rank_of);
-  for (int chunk = 0; chunk < count; chunk++)
-    for (int64_t unit = w->pipeline->first_unit[chunk]; unit < w->pipeline->first_unit[chunk + 1]; unit++)
+  int each = pd_copy_chunks(w->pipeline);
+  price_chunks(&prices, w->pipeline->first_unit, each, w->cost[COST_F], w->cost[COST_I], w->cost[COST_W]);
+  w->link = price_hop(&prices, w->pipeline->first_unit, each, w->pipeline->rank_of);
+  for (int chunk = 0; chunk < count; chunk++) {
+    const int64_t *cut = &w->pipeline->first_unit[chunk % each];
+    for (int64_t unit = cut[0]; unit < cut[1]; unit++)
       for (int k = 0; k < 3; k++) w->chunks[chunk].flops[k] += w->input->unit_flops[unit][k];
+    for (int k = 0; k < 3; k++) w->cost[k][chunk] = w->cost[k][chunk % each];
+  }
 }
 
 static int64_t wire_bytes(const Writer *w, int wire) {
@@ -162,6 +167,7 @@ static void write_head(Writer *w) {
   json_put_string(json, "kind", input->config->schedule);
   json_put_integer(json, "chunks", w->program->chunks);
   json_put_integer(json, "copies", w->pipeline->copies > 1 ? w->pipeline->copies : 1);
+  json_put_integer(json, "accumulators", w->pipeline->accumulators);
   json_put_integer(json, "update_every", w->pipeline->step);
   json_put_integer(json, "delay", w->pipeline->delay);
   json_open_array(json, "placement");
@@ -182,7 +188,7 @@ static const char *trip_name(const Writer *w, const char *name, int64_t trip) {
 
 static void write_tied_with(Writer *w, int param, int home) {
   bool open = false;
-  for (int chunk = home + 1; chunk < w->pipeline->chunk_count; chunk++) {
+  for (int chunk = home + 1; chunk < pd_copy_chunks(w->pipeline); chunk++) {
     if (!chunk_uses_tied(w, chunk, param)) continue;
     if (!open) json_open_array(&w->json, "tied_with");
     open = true;
@@ -394,9 +400,43 @@ static void close_communicator(Writer *w) {
   json_close_object(&w->json);
 }
 
-/* Gradients of tied parameters whose uses lie on several pipeline ranks. */
+/* The action after which a chunk's gradients are final, from the layout's reading of the list. */
+static const char *final_action(const Writer *w, int chunk) {
+  int64_t index = w->chunks[chunk].plan->final_action;
+  if (index == PD_NONE) return "end";
+  char *name = arena_alloc(w->input->arena, 48);
+  pd_action_text(w->pipeline->ranks[w->pipeline->rank_of[chunk]].at[index], name);
+  return name;
+}
+
+/* Bytes of the accumulators of tied parameters that belong to a chunk. */
+static int64_t tied_bytes(const Writer *w, int chunk) {
+  const pd_layout *layout = w->layouts[w->pipeline->rank_of[chunk]];
+  int64_t bytes = 0;
+  for (int t = 0; t < layout->tied_count; t++)
+    for (int i = 0; i < layout->tied[t].slot_count; i++)
+      if (layout->tied[t].slots[i].chunk == chunk && layout->tied[t].slots[i].at != PD_NONE)
+        bytes += w->program->params[layout->tied[t].param].elements * pd_wide_bytes(w->program);
+  return bytes;
+}
+
+/* Gradients that the two copies of a chunk add up. */
+static void write_copies(Writer *w) {
+  int each = pd_copy_chunks(w->pipeline);
+  for (int chunk = 0; chunk < each && each < w->pipeline->chunk_count; chunk++) {
+    bool in_turn = pd_chunk_continued(w->pipeline, chunk + each) == chunk;
+    write_operation(
+        w, (Operation){.op = "copy_sum",
+                       .tensor = arena_printf(w->input->arena, "chunk %d", chunk),
+                       .bytes = w->chunks[chunk].plan->gradient_bytes + (in_turn ? tied_bytes(w, chunk) : 0),
+                       .after = final_action(w, chunk)});
+  }
+}
+
+/* Gradients of copies, and of tied parameters whose uses lie on several pipeline ranks. */
 static void write_pipe(Writer *w) {
   open_communicator(w, "pp", w->program->pp, (int64_t)w->program->dp * w->program->tp, PD_NONE);
+  write_copies(w);
   for (int p = 0; p < w->program->param_count; p++) {
     const pd_param_info *param = &w->program->params[p];
     if (param->segment != PD_NONE || param->frozen) continue;
@@ -413,19 +453,6 @@ static void write_pipe(Writer *w) {
   close_communicator(w);
 }
 
-/* The action after which a chunk's gradients are final, from the list itself. */
-static const char *last_weight_action(const Writer *w, int chunk) {
-  const pd_action_list *list = &w->pipeline->ranks[w->pipeline->rank_of[chunk]];
-  char *name = arena_alloc(w->input->arena, 48);
-  for (int64_t i = list->count; i-- > 0;) {
-    pd_action action = list->at[i];
-    if (action.chunk != chunk || (action.kind != PD_B && action.kind != PD_W)) continue;
-    pd_action_text(action, name);
-    return name;
-  }
-  return "end";
-}
-
 static void write_replicas(Writer *w, int rank) {
   const pd_bucket *buckets;
   int count = pd_layout_buckets(w->layouts[rank], &buckets);
@@ -436,7 +463,7 @@ static void write_replicas(Writer *w, int rank) {
                                    .tensor = tied ? w->program->params[buckets[b].param].name : NULL,
                                    .bucket = b,
                                    .bytes = buckets[b].elements * pd_wide_bytes(w->program),
-                                   .after = tied ? "end" : last_weight_action(w, buckets[b].chunk)});
+                                   .after = tied ? "end" : final_action(w, buckets[b].chunk)});
   }
   close_communicator(w);
 }
@@ -469,7 +496,7 @@ static void write_chunk_reductions(Writer *w, int chunk) {
     int64_t first, end;
     trips_in(w, s, chunk, &first, &end);
     if (first >= end) continue;
-    int64_t times = (end - first) * w->program->microbatches;
+    int64_t times = (end - first) * (pd_chunk_end(w->pipeline, chunk) - pd_chunk_first(w->pipeline, chunk));
     write_list(w, segment->forward.at, segment->forward.count, times, name[0]);
     if (w->program->recompute) write_list(w, segment->forward.at, segment->forward.count, times, name[1]);
     write_list(w, segment->input_grad.at, segment->input_grad.count, times, name[1]);

@@ -44,8 +44,8 @@ OBJECT(parallel, {"pp", &pp_shape, false}, {"dp", &degree_shape, false}, {"tp", 
 OBJECT(batch, {"global", &count_shape, false}, {"microbatch", &count_shape, false},
        {"microbatches", &microbatches_shape, false}, {"sequence_tokens", &count_shape, false});
 OBJECT(plan_schedule, {"kind", &text_shape, false}, {"chunks", &chunks_shape, false}, {"copies", &copies_shape, false},
-       {"update_every", &update_every_shape, false}, {"delay", &delay_shape, false},
-       {"placement", &placement_shape, false});
+       {"accumulators", &copies_shape, false}, {"update_every", &update_every_shape, false},
+       {"delay", &delay_shape, false}, {"placement", &placement_shape, false});
 OBJECT(parameter, {"name", &text_shape, false}, {"shape", &counts_shape, false}, {"dtype", &text_shape, false},
        {"chunk", &chunk_shape, false}, {"tied_with", &tied_shape, false}, {"sharding", &sharding_shape, false},
        {"decay", &bool_shape, false});
@@ -146,6 +146,7 @@ static bool read_head(PlanReader *reader) {
                                document->kind, (int)pp, (int)chunks, &document->pipeline);
   if (reader->why) return false;
   const pd_pipeline *means = &document->pipeline; /* what the kind says */
+  document->pipeline.accumulators = (int)whole(schedule, "accumulators");
   if (whole(schedule, "copies") != means->copies || whole(schedule, "update_every") != means->step ||
       whole(schedule, "delay") != means->delay)
     WRONG(reader, "$.schedule has copies %lld, update_every %lld and delay %lld, but %s has %d, %lld and %d",
@@ -248,6 +249,10 @@ static bool read_chunks(PlanReader *reader) {
     costs[1][chunk] = json_number_at(cost, "I");
     costs[2][chunk] = json_number_at(cost, "W");
     bytes[chunk] = (double)whole(entry, "activation_bytes");
+    if (chunk == pd_copy_chunks(pipeline)) { /* the second copy of the model holds the same once more */
+      run = (Run){0};
+      json_object_clear(seen);
+    }
     good = read_chunk(reader, chunk, &run, seen, sent[chunk]);
   }
   json_decref(seen);

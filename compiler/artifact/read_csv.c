@@ -188,7 +188,7 @@ static const char *build(Reader *reader, pd_pipeline *pipeline) {
                             .rank_of = rank_of,
                             .ranks = lists,
                             .copies = 1};
-  if (two_copies(pipeline)) pipeline->copies = 2;
+  if (two_copies(pipeline)) pipeline->copies = pipeline->accumulators = 2;
   pipeline->split = actions_split(pipeline);
   return document_check_size(arena, pipeline);
 }

@@ -89,6 +89,7 @@ static void apply_kind(const char *name, int pp, int chunks, pd_pipeline *pipeli
   const ScheduleKind *kind = schedule_find(name);
   ScheduleRequest request = {pp, chunks, pipeline->microbatches};
   pipeline->copies = kind && kind->copies > 1 ? kind->copies : 1;
+  pipeline->accumulators = pipeline->copies;
   pipeline->step = kind && kind->step ? kind->step(&request) : 0;
   pipeline->delay = kind ? kind->delay : 0;
 }

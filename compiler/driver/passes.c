@@ -85,8 +85,9 @@ static bool check_cuda(Compilation *c) {
 }
 
 static bool check_cuda_schedule(Compilation *c) {
-  if (c->semantic.config.target != TARGET_CUDA || !c->pipeline || c->pipeline->step == 0) return true;
-  refuse_on_cuda(c, c->semantic.config.kind_span, "schedules that update weights within a step");
+  if (c->semantic.config.target != TARGET_CUDA || !c->pipeline || (c->pipeline->step == 0 && c->pipeline->copies <= 1)) return true;
+  refuse_on_cuda(c, c->semantic.config.kind_span,
+                 c->pipeline->step ? "schedules that update weights within a step" : "schedules that keep two copies of the model");
   return false;
 }
 

@@ -37,6 +37,7 @@ static bool fits(void *context, const pd_pipeline *bare, const char **why) {
   int64_t *bounds = ARENA_ARRAY(arena, int64_t, pipeline.chunk_count + 1);
   bool good = !stages_cut(arena, prices, pipeline.chunk_count, bounds);
   pipeline.first_unit = bounds;
+  pipeline.accumulators = (int)prices->config->accumulators;
   if (good) stages_connect(arena, prices, &pipeline);
   for (int rank = 0; rank < pipeline.pp && good; rank++) {
     pd_layout *layout = pd_layout_new(prices->program, &pipeline, rank);

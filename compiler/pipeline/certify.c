@@ -12,8 +12,9 @@
  * and weight gradients: buffers are reused in that order and gradients are added in it.
  *
  * Two copies of the model: each does its half of the micro-batches and has its own ends; their reductions must be
- * there, and those of one and the same layers are one event, since they make one sum. Without a flush: the weights that
- * a forward is to use must have been made before it. */
+ * there, and those of one and the same layers are one event, since they make one sum. If they do not sum up their
+ * halves by themselves, the second copy's weight gradients wait for all of the first's. Without a flush: the weights
+ * that a forward is to use must have been made before it. */
 #include "pipeline/pipeline.h"
 
 #define NOWHERE (-1)
@@ -341,6 +342,18 @@ static void connect_groups(const Checker *checker, Network *network, int rank) {
   }
 }
 
+/* A copy of the model that goes on with the sums of another begins its weight gradients after the other's last. */
+static void connect_sums(const Checker *checker, Network *network) {
+  const pd_pipeline *p = checker->pipeline;
+  for (int chunk = 0; chunk < p->chunk_count; chunk++) {
+    int before = pd_chunk_continued(p, chunk);
+    if (before == PD_NO_CHUNK) continue;
+    int64_t last = find_backward(checker, PD_W, before, pd_chunk_end(p, before) - 1),
+            first = find_backward(checker, PD_W, chunk, pd_chunk_first(p, chunk));
+    if (last != NOWHERE && first != NOWHERE) add_edge(network, last, first);
+  }
+}
+
 static void connect(const Checker *checker, Network *network, Sends sends) {
   for (int rank = 0; rank < checker->pipeline->pp; rank++) {
     if (sends == SENDS_GROUPED) {
@@ -355,6 +368,7 @@ static void connect(const Checker *checker, Network *network, Sends sends) {
         add_edge(network, number, checker->partner[number]);
     }
   }
+  connect_sums(checker, network);
 }
 
 /* One topological sort. NULL if it reaches every node (nodes without edges do not matter), else for each node one that
@@ -413,8 +427,9 @@ static const char *circle_text(const Checker *checker, const int64_t *waits_for,
 
 static bool check_acyclic(Checker *checker, Sends sends, const char *name) {
   Network network = {.nodes = checker->total * (sends == SENDS_GROUPED ? 3 : 1)};
-  network.from = ARENA_ARRAY(checker->arena, int64_t, 4 * checker->total);
-  network.to = ARENA_ARRAY(checker->arena, int64_t, 4 * checker->total);
+  int64_t edges = 4 * checker->total + checker->pipeline->chunk_count;
+  network.from = ARENA_ARRAY(checker->arena, int64_t, edges);
+  network.to = ARENA_ARRAY(checker->arena, int64_t, edges);
   connect(checker, &network, sends);
   const int64_t *waits_for = find_stuck(checker, &network);
   if (!waits_for) return true;

@@ -38,6 +38,9 @@ const char *const *schedule_names(void);
 pd_pipeline schedule_shape(Arena *arena, const ScheduleKind *kind, const ScheduleRequest *request);
 /* The same with its lists, compute-only. */
 pd_pipeline schedule_make(Arena *arena, const ScheduleKind *kind, const ScheduleRequest *request);
+/* Two copies of the model that make one sum (pd_pipeline.accumulators): the second's weight gradients wait for the first's,
+ * so they are split off and put to the end of the lists, where all that they wait for is done or never waits for them. */
+void schedule_continue_sums(Arena *arena, pd_pipeline *pipeline);
 /* Why kind=auto does not take it unless it is asked to: "keeps two copies of the model"; NULL if it may. */
 const char *schedule_unasked(const ScheduleKind *kind);
 /* Most activations of chunks that a rank holds at once: from F to the end of B or W. Divided by the chunks that it has of

@@ -64,7 +64,8 @@ static void price_tensor(Predictor *p) {
     int64_t first = 0;
     for (int s = 0; s < p->program->segment_count; first += p->program->segments[s++].trips) {
       const Segment *segment = &p->graph->segments.at[s];
-      double trips = trips_in(p, s, first, chunk), times = trips * (double)p->program->microbatches;
+      double trips = trips_in(p, s, first, chunk);
+      double times = trips * (double)(pd_chunk_end(p->pipeline, chunk) - pd_chunk_first(p->pipeline, chunk));
       if (trips == 0) continue;
       time[0] += trips * tensor_time(p, &segment->forward, rank, times, sent);
       if (p->program->recompute) time[1] += trips * tensor_time(p, &segment->forward, rank, times, sent);
@@ -119,7 +120,7 @@ static double largest_of(const double *values, int count) {
 static void sum_tied(Predictor *p, int param, const pd_tied_plan *tied, double *clock) {
   int pp = p->pipeline->pp, holders = 0;
   int *own = ARENA_ARRAY(p->arena, int, pp); /* uses on a rank */
-  double begin = 0, bytes = (double)(p->program->params[param].elements * p->program->real_bytes);
+  double begin = 0, bytes = (double)(p->program->params[param].elements * pd_wide_bytes(p->program));
   for (int i = 0; i < tied->slot_count; i++) own[tied->slots[i].rank]++;
   for (int rank = 0; rank < pp; rank++) {
     holders += own[rank] > 0;
@@ -151,7 +152,7 @@ static double reduction_time(const Predictor *p, int rank, int chunk) {
   double time = 0;
   for (int b = 0; b < count; b++)
     if (buckets[b].chunk == chunk)
-      time += network_replica_all_reduce(p->network, rank, (double)(buckets[b].elements * p->program->real_bytes));
+      time += network_replica_all_reduce(p->network, rank, (double)(buckets[b].elements * pd_wide_bytes(p->program)));
   return time;
 }
 
@@ -161,10 +162,20 @@ static void count_reductions(Predictor *p) {
     int count = pd_layout_buckets(p->layouts[rank], &buckets);
     for (int b = 0; b < count; b++)
       p->out->ranks[rank].sent_replicas +=
-          ring_bytes((double)(buckets[b].elements * p->program->real_bytes), p->program->dp);
+          ring_bytes((double)(buckets[b].elements * pd_wide_bytes(p->program)), p->program->dp);
   }
   for (int chunk = 0; chunk < p->pipeline->chunk_count; chunk++)
     p->out->chunks[chunk].reduce = reduction_time(p, p->pipeline->rank_of[chunk], chunk);
+}
+
+/* What the REDUCE_GRAD of a chunk with two copies waits for: the other copy's gradients. */
+static double copy_time(Predictor *p, int rank, int chunk) {
+  double bytes = 0;
+  for (int c = 0; c < p->layouts[rank]->chunk_count && p->pipeline->copies > 1; c++)
+    if (p->layouts[rank]->chunks[c].chunk == chunk) bytes = (double)p->layouts[rank]->chunks[c].gradient_bytes;
+  if (bytes == 0) return 0;
+  p->out->ranks[rank].sent_pipeline += bytes;
+  return network_message(p->prices->config, network_pipeline_leaves_node(p->prices->config), bytes);
 }
 
 /* From the last play: when each rank is through with its list, and with the reductions that go on beside it. */
@@ -172,10 +183,12 @@ static void finish(Predictor *p, double *clock, double *channel) {
   int64_t at = 0;
   for (int rank = 0; rank < p->pipeline->pp; rank++) {
     const pd_action_list *list = &p->pipeline->ranks[rank];
+    double copies = 0;
     for (int64_t i = 0; i < list->count; i++, at++) {
-      if (p->timing.end[at] > clock[rank]) clock[rank] = p->timing.end[at];
+      if (list->at[i].kind == PD_REDUCE_GRAD) copies += copy_time(p, rank, list->at[i].chunk);
+      if (p->timing.end[at] + copies > clock[rank]) clock[rank] = p->timing.end[at] + copies;
       if (list->at[i].kind != PD_REDUCE_GRAD) continue;
-      if (p->timing.end[at] > channel[rank]) channel[rank] = p->timing.end[at];
+      if (p->timing.end[at] + copies > channel[rank]) channel[rank] = p->timing.end[at] + copies;
       channel[rank] += p->out->chunks[list->at[i].chunk].reduce;
     }
   }

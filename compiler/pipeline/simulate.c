@@ -11,6 +11,8 @@ enum { DONE_F, DONE_I, DONE_W, SENT_F, SENT_B, AWAITED_F, AWAITED_B, EVENT_COUNT
 
 typedef struct Chunk { /* what does not change during the play */
   int rank, before, after;
+  int continues,
+      continued; /* chunks of other copies of the model: whose sums it goes on with, and which goes on with its */
   bool crosses_before, crosses_after; /* the neighbour is on another rank */
   bool gradient_comes;                /* some SEND_B of the chunk after it exists */
   int64_t first, end;                 /* its micro-batches */
@@ -99,6 +101,8 @@ static int needs_of(const Play *play, pd_action action, Need *out) {
     break;
   case PD_W:
     out[count++] = need(play, DONE_I, PD_I, chunk, mb);
+    if (at->continues != PD_NO_CHUNK && mb == at->first)
+      out[count++] = over_link(play, need(play, DONE_W, PD_W, at->continues, play->chunks[at->continues].end - 1));
     break;
   case PD_SEND_F:
     out[count++] = need(play, DONE_F, PD_F, chunk, mb);
@@ -133,6 +137,7 @@ static double ready_at(const Play *play, pd_action action) {
     if (chunk->crosses_after) other += play->link;
     return other > time ? other : time;
   case PD_W:
+    if (chunk->continues != PD_NO_CHUNK && action.microbatch == chunk->first) break;
     return play->at[DONE_I][here];
   default:
     break;
@@ -200,6 +205,9 @@ static const char *prepare_chunks(Play *play, const ScheduleCosts *costs) {
     chunk->after = pd_chunk_after(pipeline, c);
     chunk->crosses_before = chunk->before != PD_NO_CHUNK && pipeline->rank_of[chunk->before] != chunk->rank;
     chunk->crosses_after = chunk->after != PD_NO_CHUNK && pipeline->rank_of[chunk->after] != chunk->rank;
+    chunk->continues = pd_chunk_continued(pipeline, c);
+    chunk->continued = PD_NO_CHUNK;
+    if (chunk->continues != PD_NO_CHUNK) play->chunks[chunk->continues].continued = c;
     chunk->first = pd_chunk_first(pipeline, c);
     chunk->end = pd_chunk_end(pipeline, c);
     chunk->cost[PD_F] = costs->f[c];
@@ -274,13 +282,16 @@ static void play_lists(Play *play, ScheduleTiming *timing) {
         if (now.begin < 0) now.begin = begin;
         now.finish = now.clock;
       }
-      int next = record(play, action, now.clock);
-      if (next == PD_NO_CHUNK) continue;
-      int other = play->chunks[next].rank;
-      if (other == rank || queued[other]) continue;
-      queue[head + waiting < pipeline->pp ? head + waiting : head + waiting - pipeline->pp] = other;
-      queued[other] = true;
-      waiting++;
+      const Chunk *chunk = &play->chunks[action.chunk];
+      bool ends = (action.kind == PD_B || action.kind == PD_W) && action.microbatch == chunk->end - 1;
+      int wake[] = {record(play, action, now.clock), ends ? chunk->continued : PD_NO_CHUNK};
+      for (int k = 0; k < 2; k++) {
+        int other = wake[k] == PD_NO_CHUNK ? rank : play->chunks[wake[k]].rank;
+        if (other == rank || queued[other]) continue;
+        queue[head + waiting < pipeline->pp ? head + waiting : head + waiting - pipeline->pp] = other;
+        queued[other] = true;
+        waiting++;
+      }
     }
     play->ranks[rank] = now;
   }

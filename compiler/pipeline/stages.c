@@ -90,7 +90,8 @@ static bool cut(Arena *arena, const Prices *prices, int chunks, int64_t *bounds,
 static bool *gradients_into(Arena *arena, const pd_program *program, const pd_pipeline *pipeline) {
   bool *into = ARENA_ARRAY(arena, bool, pipeline->chunk_count);
   for (int c = 1; c < pipeline->chunk_count; c++) {
-    int wires[PD_MAX_WIRES], count = pd_live_wires(program, pipeline->first_unit[c], wires);
+    if (pd_chunk_before(pipeline, c) == PD_NO_CHUNK) continue;
+    int wires[PD_MAX_WIRES], count = pd_live_wires(program, pipeline->first_unit[c % pd_copy_chunks(pipeline)], wires);
     for (int k = 0; k < count; k++) into[c] |= program->wires[wires[k]].needs_grad;
   }
   return into;
@@ -98,11 +99,13 @@ static bool *gradients_into(Arena *arena, const pd_program *program, const pd_pi
 
 void stages_connect(Arena *arena, const Prices *prices, pd_pipeline *pipeline) {
   const pd_program *program = prices->program;
-  int count = pipeline->chunk_count;
+  int count = pipeline->chunk_count, each = pd_copy_chunks(pipeline);
   double *costs[3];
   for (int k = 0; k < 3; k++) costs[k] = ARENA_ARRAY(arena, double, count);
-  price_chunks(prices, pipeline->first_unit, count, costs[0], costs[1], costs[2]);
-  ScheduleCosts all = {costs[0], costs[1], costs[2], price_hop(prices, pipeline->first_unit, count, pipeline->rank_of)};
+  price_chunks(prices, pipeline->first_unit, each, costs[0], costs[1], costs[2]);
+  for (int k = 0; k < 3; k++)
+    for (int c = each; c < count; c++) costs[k][c] = costs[k][c - each];
+  ScheduleCosts all = {costs[0], costs[1], costs[2], price_hop(prices, pipeline->first_unit, each, pipeline->rank_of)};
   schedule_insert_timed_communication(arena, pipeline, &all, gradients_into(arena, program, pipeline), program->dp > 1);
 }
 
@@ -143,6 +146,12 @@ static const ScheduleKind *find_kind(Arena *arena, const Config *config, const S
     Diag *diag = diag_error(diagnostics, "E0513", config->kind_span, "`%s` cannot clip gradients", kind->name);
     diag_note(diag, "a stage updates its weights as soon as it has its own gradient; the norm of the whole gradient is not known then");
     diag_help(diag, "leave `optimizer.clip` out, now %.10g, or use `kind=1f1b`", config->clip);
+    return NULL;
+  }
+  if (kind->step && config->accumulators > 1) {
+    Diag *diag = diag_error(diagnostics, "E0513", config->accumulators_span, "`%s` cannot sum gradients in two halves", kind->name);
+    diag_note(diag, "it updates within the step, so there is no sum over all micro-batches");
+    diag_help(diag, "leave `accumulators` out, or use `kind=1f1b`");
     return NULL;
   }
   const char *refusal = kind->refuse ? kind->refuse(arena, request) : NULL;
@@ -218,7 +227,9 @@ pd_pipeline *stages_plan(Arena *arena, const Graph *graph, Config *config, pd_pr
     if (!kind) return NULL;
     *pipeline = schedule_make(arena, kind, &request);
   }
-  int chunks = pipeline->chunk_count;
+  pipeline->accumulators = (int)config->accumulators;
+  schedule_continue_sums(arena, pipeline);
+  int chunks = pd_copy_chunks(pipeline);
   int64_t *bounds = ARENA_ARRAY(arena, int64_t, chunks + 1);
   Prices prices = {config, program, *unit_flops};
   if (!cut(arena, &prices, chunks, bounds, diagnostics)) return NULL;
@@ -261,12 +272,13 @@ void stages_say(const Graph *graph, const Config *config, const pd_program *prog
           (long long)config->tp, config->schedule, (long long)config->microbatches, (long long)config->microbatch);
   if (config->schedule_why) fprintf(out, "kind=auto: %s\n", config->schedule_why);
   for (int c = 0; c < pipeline->chunk_count; c++) {
-    fprintf(out, "chunk %d on stage %d:", c, pipeline->rank_of[c]);
-    for (int64_t u = pipeline->first_unit[c]; u < pipeline->first_unit[c + 1];) {
+    int cut = c % pd_copy_chunks(pipeline);
+    fprintf(out, "chunk %d on stage %d%s:", c, pipeline->rank_of[c], c == cut ? "" : ", second copy");
+    for (int64_t u = pipeline->first_unit[cut]; u < pipeline->first_unit[cut + 1];) {
       int segment;
       int64_t trip;
       pd_unit_locate(program, u, &segment, &trip);
-      int64_t left = program->segments[segment].trips - trip, room = pipeline->first_unit[c + 1] - u;
+      int64_t left = program->segments[segment].trips - trip, room = pipeline->first_unit[cut + 1] - u;
       int64_t run = left < room ? left : room;
       if (program->segments[segment].trips == 1) fprintf(out, " %s", program->segments[segment].name);
       else fprintf(out, " %s[%lld..%lld]", program->segments[segment].name, (long long)trip, (long long)(trip + run - 1));

@@ -24,6 +24,7 @@ const KeyRow key_rows[] = {
     {"schedule", "kind", KEY_NAME, "1f1b", AT(schedule), AT(kind_span), 0, 0, SCHEDULES},
     {"schedule", "microbatch", KEY_INT, "1", AT(microbatch), AT(microbatch_span), 1, HUGE_VAL, NULL},
     {"schedule", "chunks", KEY_INT, "1", AT(chunks), AT(chunks_span), 1, 1 << 20, NULL},
+    {"schedule", "accumulators", KEY_INT, "1", AT(accumulators), AT(accumulators_span), 1, 2, NULL},
     {"schedule", "recompute", KEY_CHOICE, "none", AT(recompute), NOWHERE, 0, 0, "none|selective|full"},
     {"schedule", "layout", KEY_TEXT, NULL, AT(layout), AT(layout_span), 0, 0, NULL},
     {"optimizer", "kind", KEY_CHOICE, "adamw", AT(optimizer), NOWHERE, 0, 0, "sgd|adam|adamw|lamb"},

@@ -25,13 +25,13 @@ typedef struct Config {
 
   const char *schedule; /* "gpipe", "1f1b", … as in the plan; default "1f1b" */
   const char *schedule_why; /* kind=auto: what was chosen and why; NULL until then */
-  int64_t microbatch, chunks;
+  int64_t microbatch, chunks, accumulators;
   bool chunks_said;     /* in the program or with -D */
   int64_t batch;        /* global batch: the size of the batch axis */
   int64_t microbatches; /* batch / (dp * microbatch) */
   Recompute recompute;
   const char *layout;   /* NULL when absent */
-  Span schedule_span, kind_span, microbatch_span, chunks_span, layout_span;
+  Span schedule_span, kind_span, microbatch_span, chunks_span, accumulators_span, layout_span;
 
   OptimizerKind optimizer;
   RateKind rate;

@@ -112,7 +112,8 @@ static void check_program(const pd_program *program, const pd_pipeline *pipeline
   if (strcmp(kernels, "host") != 0) {
     pd_fail(PD_EXIT_USAGE, "--kernels chooses among kernels of the host; this program runs on a CUDA device");
   }
-  if (program->normaliser_count > PD_STEP_COUNTS || pipeline->step != 0 || program->real_bytes == 8) {
+  if (program->normaliser_count > PD_STEP_COUNTS || pipeline->step != 0 || pipeline->copies > 1 ||
+      program->real_bytes == 8) {
     pd_fail(PD_EXIT_PLAN, "the plan does not fit a program for CUDA");
   }
 }

@@ -35,6 +35,13 @@ static void check_tags(const pd_world *world, const pd_pipeline *pipeline) {
   }
 }
 
+/* Most messages of copies of chunks that are under way at once: a block of every chunk, and its tied slots. */
+static int sums_of_copies(const pd_layout *layout) {
+  int count = layout->chunk_count;
+  for (int t = 0; t < layout->tied_count; t++) count += layout->tied[t].slot_count;
+  return count;
+}
+
 static void open_reductions(pd_device *device, const pd_pipeline *pipeline) {
   const pd_layout *layout = device->layout;
   for (int i = 0; i < 2; i++) {
@@ -48,6 +55,7 @@ static void open_reductions(pd_device *device, const pd_pipeline *pipeline) {
     if (layout->tied[t].slot_count > most) most = layout->tied[t].slot_count;
   }
   device->tied_room = most * device->world->pp;
+  if (pipeline->copies > 1) device->tied_room += sums_of_copies(layout);
   device->tied_requests = allocate((size_t)device->tied_room, sizeof(MPI_Request));
   device->tied_tag = pipeline->chunk_count * PD_MAX_WIRES * 2; /* those below belong to mails */
   pd_reduce_over_tensor(device->world->tensor, device->world->tp, device->memory + layout->tensor,

@@ -252,7 +252,8 @@ def test_documented_schedules_are_the_ones_that_work():
     row = next(row for row in tables_of(section_of(doc("language.md"), "### `schedule`"))[0] if row[0] == "`kind`")
     works = set()
     for kind in listed_keys()["schedule.kind"][0].split("|"):
-        results = [pdc("check", "-D", "schedule.kind=" + kind, "-D", "schedule.chunks=%d" % chunks, "-", source=TINY) for chunks in (1, 2)]
+        results = [pdc("check", "-D", "schedule.kind=" + kind, "-D", "schedule.chunks=%d" % chunks, "-D", "parallel.pp=%d" % pp, "-", source=TINY)
+                   for pp, chunks in ((1, 1), (1, 2), (2, 1))]
         if any(result.code == 0 for result in results):
             works.add(kind)
     same(set(code_in(row[3])), works, "schedules")

@@ -6,9 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "check.h"
 #include "engine_model.h"
-#include "watch.h"
 #include "engine_schedules.h"
+#include "watch.h"
 
 enum { STEPS = 3, PARAMS = 9 };
 
@@ -254,13 +255,14 @@ static void check_numerically(const model *m, const schedule *s, pd_world *in) {
   pd_engine_free(engine);
 }
 
-static void one_schedule(const model *m, const record *alone, style kind, int chunks, bool vee, int cut) {
+static void one_schedule(const model *m, const record *alone, style kind, shape form) {
   static const char *const names[] = {"gpipe", "1f1b", "split", "mixed"};
   static char text[128];
-  snprintf(text, sizeof text, "%s, %d chunks%s, cut %d%s", names[kind], chunks, vee ? " in a V" : "", cut,
+  snprintf(text, sizeof text, "%s, %d chunks%s, cut %d, %d copies, %d accumulators%s", names[kind], form.chunks,
+           form.vee ? " in a V" : "", form.cut, form.copies, form.accumulators,
            m->program.recompute ? ", recompute" : "");
   context = text;
-  schedule s = schedule_make(&m->program, kind, chunks, vee, cut, m->program.dp > 1);
+  schedule s = schedule_make(&m->program, kind, form, m->program.dp > 1);
   record r = run(m, &s, &world, "host");
   check_same(&r, alone);
   check_owners(&r, m->program.tp);
@@ -268,10 +270,10 @@ static void one_schedule(const model *m, const record *alone, style kind, int ch
   schedule_free(&s);
 }
 
-static record run_alone(int dp, int tp, int64_t batch, int64_t microbatch, variant how) {
+static record run_alone(int dp, int tp, int64_t batch, int64_t microbatch, variant how, int accumulators) {
   model m;
   model_build(&m, 1, dp, tp, batch, microbatch, how);
-  schedule s = schedule_make(&m.program, STYLE_GPIPE, 1, false, 0, false);
+  schedule s = schedule_make(&m.program, STYLE_GPIPE, (shape){1, false, 0, 1, accumulators}, false);
   pd_world small = world;
   small.pp = 1;
   small.pp_rank = 0;
@@ -292,21 +294,44 @@ static record run_alone(int dp, int tp, int64_t batch, int64_t microbatch, varia
 
 static void all_schedules(const model *m, const record *alone) {
   for (int kind = STYLE_GPIPE; kind <= STYLE_MIXED; kind++) {
-    for (int cut = 0; cut < 5; cut += 4) one_schedule(m, alone, (style)kind, 1, false, cut);
-    one_schedule(m, alone, (style)kind, 2, true, 0);
-    one_schedule(m, alone, (style)kind, 2, false, 1);
-    one_schedule(m, alone, (style)kind, 3, false, 2); /* with 4 ranks some chunks are empty */
+    for (int cut = 0; cut < 5; cut += 4) one_schedule(m, alone, (style)kind, (shape){1, false, cut, 1, 1});
+    one_schedule(m, alone, (style)kind, (shape){2, true, 0, 1, 1});
+    one_schedule(m, alone, (style)kind, (shape){2, false, 1, 1, 1});
+    one_schedule(m, alone, (style)kind, (shape){3, false, 2, 1, 1}); /* with 4 ranks some chunks are empty */
   }
 }
 
-static record run_alone_and_compare(const int *n, variant how) {
+/* Two copies of the model, if they can share the ranks and the micro-batches. */
+static void all_copies(const model *m, const record *alone, int accumulators) {
+  if (m->program.pp % 2 != 0 || m->program.microbatches % 2 != 0) return;
+  for (int kind = STYLE_GPIPE; kind <= STYLE_MIXED; kind++) {
+    for (int cut = 0; cut < 5; cut += 4) one_schedule(m, alone, (style)kind, (shape){1, false, cut, 2, accumulators});
+  }
+}
+
+static record run_alone_and_compare(const int *n, variant how, int accumulators) {
   context = "one rank";
-  record serial = run_alone(1, 1, n[3], 1, how);
+  record serial = run_alone(1, 1, n[3], 1, how, 1);
   context = "one pipeline rank";
-  record alone = run_alone(n[1], n[2], n[3], n[4], how);
+  record alone = run_alone(n[1], n[2], n[3], n[4], how, accumulators);
   check_close(&alone, &serial);
   forget(&serial);
   return alone;
+}
+
+/* One bit of the tied matrix is another on one of two ranks that hold it. */
+_Noreturn static void differ(const model *m) {
+  schedule s = schedule_make(&m->program, STYLE_1F1B, (shape){1, false, 0, 1, 1}, false);
+  pd_engine *engine = pd_engine_new(&m->program, &s.pipeline, &world, "host");
+  pd_engine_initialise(engine, 1);
+  pd_check_replicas(engine, &world, &m->program); /* says nothing */
+  for (int p = 0; p < PARAMS && world.rank == world.size - 1; p++) {
+    pd_part part = pd_engine_part(engine, p, 0);
+    if (m->program.params[p].segment == PD_NONE && part.weights != NULL) *(unsigned char *)part.weights ^= 1;
+  }
+  pd_check_replicas(engine, &world, &m->program);
+  printf("a difference was not found\n");
+  exit(1);
 }
 
 /* `who`: a rank, or "all". Ends the run with exit code 5 and one line that starts with "error:". */
@@ -325,19 +350,27 @@ int main(int argc, char **argv) {
   model_build(&m, n[0], n[1], n[2], n[3], n[4], (variant){false, false, PD_ADAMW});
   pd_world_open(&world, &m.program);
   pd_watch_open(&world, 0);
+  if (argc > 6 && strcmp(argv[6], "differ") == 0) differ(&m);
   if (argc > 6) fail(argv[6]);
-  record alone = run_alone_and_compare(n, (variant){false, false, PD_ADAMW});
+  record alone = run_alone_and_compare(n, (variant){false, false, PD_ADAMW}, 1);
   all_schedules(&m, &alone);
+  all_copies(&m, &alone, 1);
+  forget(&alone);
+  alone = run_alone_and_compare(n, (variant){false, false, PD_ADAMW}, 2);
+  one_schedule(&m, &alone, STYLE_1F1B, (shape){1, false, 0, 1, 2});
+  one_schedule(&m, &alone, STYLE_MIXED, (shape){2, true, 1, 1, 2});
+  all_copies(&m, &alone, 2);
   forget(&alone);
   static const variant variants[] = {{true, false, PD_SGD}, {true, true, PD_ADAM}, {false, true, PD_SGD}};
   for (size_t v = 0; v < sizeof variants / sizeof variants[0]; v++) {
     variant plain = variants[v];
     plain.recompute = false; /* which changes no bit */
-    alone = run_alone_and_compare(n, plain);
+    alone = run_alone_and_compare(n, plain, 1);
     model_build(&m, n[0], n[1], n[2], n[3], n[4], variants[v]);
-    one_schedule(&m, &alone, STYLE_1F1B, 1, false, 0);
-    one_schedule(&m, &alone, STYLE_SPLIT, 1, false, 4);
-    one_schedule(&m, &alone, STYLE_MIXED, 2, true, 0);
+    one_schedule(&m, &alone, STYLE_1F1B, (shape){1, false, 0, 1, 1});
+    one_schedule(&m, &alone, STYLE_SPLIT, (shape){1, false, 4, 1, 1});
+    one_schedule(&m, &alone, STYLE_MIXED, (shape){2, true, 0, 1, 1});
+    all_copies(&m, &alone, 1);
     forget(&alone);
   }
   int mine[2] = {passed, failed}, all[2];

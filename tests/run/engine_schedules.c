@@ -22,12 +22,23 @@ static void append(maker *k, int rank, pd_action_kind kind, int chunk, int64_t m
   list->at[list->count++] = (pd_action){kind, chunk, (int32_t)mb};
 }
 
-static bool is_split(const maker *k, int64_t mb) {
+static int64_t first_of(const maker *k, int chunk) {
+  return pd_chunk_first(&k->s->pipeline, chunk);
+}
+
+static int64_t end_of(const maker *k, int chunk) {
+  return pd_chunk_end(&k->s->pipeline, chunk);
+}
+
+/* Weight gradients that wait for another copy's are apart. */
+static bool is_split(const maker *k, int chunk, int64_t mb) {
+  if (pd_chunk_continued(&k->s->pipeline, chunk) != PD_NO_CHUNK) return true;
   return k->kind == STYLE_SPLIT || (k->kind == STYLE_MIXED && mb % 2 == 0);
 }
 
 static bool carries_gradient(const maker *k, int chunk) {
-  int wires[PD_MAX_WIRES], count = pd_live_wires(k->program, k->s->first_unit[chunk], wires);
+  int wires[PD_MAX_WIRES], cut = chunk % pd_copy_chunks(&k->s->pipeline);
+  int count = pd_live_wires(k->program, k->s->first_unit[cut], wires);
   for (int i = 0; i < count; i++) {
     if (k->program->wires[wires[i]].needs_grad) return true;
   }
@@ -36,8 +47,8 @@ static bool carries_gradient(const maker *k, int chunk) {
 
 /* The message after an action, if the neighbour is another rank. */
 static void message(maker *k, bool forward, int chunk, int64_t mb) {
-  int to = forward ? chunk + 1 : chunk - 1;
-  if (to < 0 || to >= k->s->pipeline.chunk_count || k->s->rank_of[to] == k->s->rank_of[chunk]) return;
+  int to = forward ? pd_chunk_after(&k->s->pipeline, chunk) : pd_chunk_before(&k->s->pipeline, chunk);
+  if (to == PD_NO_CHUNK || k->s->rank_of[to] == k->s->rank_of[chunk]) return;
   if (!forward && !carries_gradient(k, chunk)) return;
   append(k, k->s->rank_of[chunk], forward ? PD_SEND_F : PD_SEND_B, chunk, mb);
   append(k, k->s->rank_of[to], forward ? PD_RECV_F : PD_RECV_B, to, mb);
@@ -50,22 +61,22 @@ static bool done_before(const int *table, int64_t at, int tick) {
 /* Whether this rank is still to do forwards: gpipe's backwards wait for that. */
 static bool has_forwards_left(const maker *k, int rank) {
   for (int c = 0; c < k->s->pipeline.chunk_count; c++) {
-    if (k->s->rank_of[c] == rank && k->next_f[c] < k->m) return true;
+    if (k->s->rank_of[c] == rank && k->next_f[c] < end_of(k, c)) return true;
   }
   return false;
 }
 
 static bool try_backward(maker *k, int c, int tick) {
   int64_t mb = k->next_i[c], at = c * k->m + mb;
-  int count = k->s->pipeline.chunk_count;
-  if (mb == k->m || !done_before(k->f, at, tick)) return false;
-  if (c + 1 < count && !done_before(k->i, at + k->m, tick)) return false;
+  if (mb == end_of(k, c) || !done_before(k->f, at, tick)) return false;
+  if (pd_chunk_after(&k->s->pipeline, c) != PD_NO_CHUNK && !done_before(k->i, at + k->m, tick)) return false;
   if (k->kind == STYLE_GPIPE && has_forwards_left(k, k->s->rank_of[c])) return false;
-  if (!is_split(k, mb) && k->next_w[c] < mb) return false; /* weight gradients in order */
+  bool split = is_split(k, c, mb);
+  if (!split && k->next_w[c] < mb) return false; /* weight gradients in order */
   k->next_i[c]++;
   k->i[at] = tick;
-  append(k, k->s->rank_of[c], is_split(k, mb) ? PD_I : PD_B, c, mb);
-  if (!is_split(k, mb)) {
+  append(k, k->s->rank_of[c], split ? PD_I : PD_B, c, mb);
+  if (!split) {
     k->next_w[c]++;
     k->w[at] = tick;
   }
@@ -75,9 +86,11 @@ static bool try_backward(maker *k, int c, int tick) {
 
 static bool try_forward(maker *k, int c, int tick) {
   int64_t mb = k->next_f[c], at = c * k->m + mb;
-  int64_t most = k->kind == STYLE_GPIPE ? k->m : k->s->pipeline.chunk_count - c + (k->kind != STYLE_1F1B);
-  if (mb == k->m || mb - k->next_w[c] >= most) return false;
-  if (c > 0 && !done_before(k->f, at - k->m, tick)) return false;
+  int each = pd_copy_chunks(&k->s->pipeline);
+  bool waits = pd_chunk_continued(&k->s->pipeline, c) != PD_NO_CHUNK; /* its weight gradients come at the end */
+  int64_t most = k->kind == STYLE_GPIPE || waits ? k->m : each - c % each + (k->kind != STYLE_1F1B);
+  if (mb == end_of(k, c) || mb - k->next_w[c] >= most) return false;
+  if (c % each > 0 && !done_before(k->f, at - k->m, tick)) return false;
   k->next_f[c]++;
   k->f[at] = tick;
   append(k, k->s->rank_of[c], PD_F, c, mb);
@@ -87,7 +100,9 @@ static bool try_forward(maker *k, int c, int tick) {
 
 static bool try_weights(maker *k, int c, int tick) {
   int64_t mb = k->next_w[c], at = c * k->m + mb;
-  if (mb == k->m || !is_split(k, mb) || k->i[at] == 0) return false;
+  int before = pd_chunk_continued(&k->s->pipeline, c);
+  if (mb == end_of(k, c) || !is_split(k, c, mb) || k->i[at] == 0) return false;
+  if (before != PD_NO_CHUNK && k->next_w[before] < end_of(k, before)) return false;
   k->next_w[c]++;
   k->w[at] = tick;
   append(k, k->s->rank_of[c], PD_W, c, mb);
@@ -109,7 +124,9 @@ static bool tick_rank(maker *k, int rank, int tick) {
 }
 
 static void fill(maker *k) {
-  int64_t total = k->s->pipeline.chunk_count * k->m, done = 0;
+  int each = pd_copy_chunks(&k->s->pipeline), count = k->s->pipeline.chunk_count;
+  int64_t total = each * k->m, done = 0;
+  for (int c = 0; c < count; c++) k->next_f[c] = k->next_i[c] = k->next_w[c] = first_of(k, c);
   for (int tick = 1, idle = 0; done < total; tick++) {
     bool any = false;
     for (int r = 0; r < k->s->pipeline.pp; r++) any = tick_rank(k, r, tick) || any;
@@ -119,10 +136,10 @@ static void fill(maker *k) {
       abort();
     }
     done = 0;
-    for (int c = 0; c < k->s->pipeline.chunk_count; c++) done += k->next_w[c];
+    for (int c = 0; c < count; c++) done += k->next_w[c] - first_of(k, c);
   }
-  for (int c = k->s->pipeline.chunk_count - 1; c >= 0 && k->reduce; c--) {
-    append(k, k->s->rank_of[c], PD_REDUCE_GRAD, c, PD_NO_MICROBATCH);
+  for (int first = each - 1; first >= 0 && (k->reduce || each < count); first--) {
+    for (int c = first; c < count; c += each) append(k, k->s->rank_of[c], PD_REDUCE_GRAD, c, PD_NO_MICROBATCH);
   }
 }
 
@@ -132,26 +149,28 @@ static void *zeros(int64_t count, size_t size) {
   return block;
 }
 
-schedule schedule_make(const pd_program *program, style kind, int chunks, bool vee, int cut, bool reduce) {
-  int pp = program->pp, count = pp * chunks;
+schedule schedule_make(const pd_program *program, style kind, shape form, bool reduce) {
+  int pp = program->pp, each = pp * form.chunks, count = each * form.copies;
   int64_t units = pd_unit_count(program);
   schedule s = {.rank_of = zeros(count, sizeof(int)),
-                .first_unit = zeros(count + 1, sizeof(int64_t)),
+                .first_unit = zeros(each + 1, sizeof(int64_t)),
                 .ranks = zeros(pp, sizeof(pd_action_list))};
   for (int c = 0; c < count; c++) {
     int lap = c / pp, at = c % pp;
-    s.rank_of[c] = vee && lap % 2 == 1 ? pp - 1 - at : at;
-    int64_t first = (units * c + cut) / count;
-    s.first_unit[c] = c == 0 ? 0 : first < units ? first : units;
+    s.rank_of[c] = (form.vee || form.copies > 1) && lap % 2 == 1 ? pp - 1 - at : at;
+    int64_t first = (units * c + form.cut) / each;
+    if (c < each) s.first_unit[c] = c == 0 ? 0 : first < units ? first : units;
   }
-  s.first_unit[count] = units;
+  s.first_unit[each] = units;
   s.pipeline = (pd_pipeline){.pp = pp,
                              .chunk_count = count,
                              .microbatches = program->microbatches,
                              .rank_of = s.rank_of,
                              .first_unit = s.first_unit,
                              .ranks = s.ranks,
-                             .split = kind == STYLE_SPLIT || kind == STYLE_MIXED};
+                             .split = kind == STYLE_SPLIT || kind == STYLE_MIXED,
+                             .copies = form.copies,
+                             .accumulators = form.accumulators};
   int64_t cells = count * program->microbatches;
   maker k = {.program = program,
              .s = &s,

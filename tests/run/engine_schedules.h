@@ -18,10 +18,17 @@ typedef struct schedule {
   pd_action_list *ranks;
 } schedule;
 
+typedef struct shape {
+  int chunks; /* per rank, of one copy of the model */
+  bool vee;
+  int cut;
+  int copies;       /* 1 or 2; then chunks is 1 and pp and the micro-batches are even */
+  int accumulators; /* as in pd_pipeline */
+} shape;
+
 /* `chunks` per rank, dealt round or, with `vee`, there and back again. Messages are placed along the one order in which
- * the ticks happen. `cut`
- * moves the borders of chunks. */
-schedule schedule_make(const pd_program *program, style kind, int chunks, bool vee, int cut, bool reduce);
+ * the ticks happen. `cut` moves the borders of chunks. A second copy lies on the ranks in reverse. */
+schedule schedule_make(const pd_program *program, style kind, shape form, bool reduce);
 void schedule_free(schedule *s);
 
 #endif

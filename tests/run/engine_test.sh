@@ -46,7 +46,7 @@ fails() { # who ranks
     passed=$((passed + 1))
   else
     failed=$((failed + 1))
-    echo "FAILED: rank $1 of $2 fails: status $status, $errors messages"
+    echo "FAILED: rank $1 of $2 must fail: status $status, $errors messages"
     head -n 20 <<<"$log"
   fi
 }
@@ -59,6 +59,7 @@ compile checked -fsanitize=address,undefined -fno-sanitize-recover
 fails 0 1
 fails all 4
 fails 2 3
+fails differ 2
 run f32 1 1 1 4 1
 run f32 2 1 1 8 1
 run f32 4 1 1 6 1

@@ -217,4 +217,119 @@ def test_plan_says_versions_and_staleness():
                 check(", ".join(map(str, numbers)) in table, "the table at the start says it: " + table)
 
 
+# ---- one update a step: the bits of gpipe ----
+
+STEPS, BATCH = 4, 16
+KINDS = {"gpipe": 1, "1f1b": 1, "eager-1f1b": 1, "interleaved": 2, "breadth-first": 2, "zb-h1": 1, "zb-h2": 1, "interleaved-zb": 2, "zb-v": 2,
+         "v-half": 2, "v-min": 2, "1f1b-v": 2, "dualpipe": 1, "dualpipe-v": 2, "chimera": 1, "hanayo": 2, "auto": 1}  # chunks on a rank
+TWO_COPIES = ("dualpipe", "chimera")
+MODELS = {
+    "gpt": ("gpt", {"layers": 8, "words": 48, "drop": 0.1, "global": BATCH}),
+    "mlp": ("mlp", {"blocks": 8, "global": BATCH}),
+}
+
+
+def data_of(model):
+    random, count = Random(7), STEPS * BATCH
+    if model == "mlp":
+        return {"x": random.reals([count, 20], "F32"), "y": random.integers([count], 10)}
+    tokens = random.integers([count, 8], 48)
+    return {"tokens": tokens, "targets": random.integers([count, 8], 48, ignored=0.3)}
+
+
+def valid_of(model):
+    """21 samples: a whole batch and a part of one."""
+    return {name: Tensor((21,) + t.shape[1:], t.values[:21 * math.prod(t.shape[1:])], t.kind) for name, t in data_of(model).items()}
+
+
+def program_of(model, pp, kind, chunks, more):
+    source, sizes = MODELS[model]
+    dp = more.get("parallel.dp", 1)
+    return harness.build(read_program(source), {
+        **sizes, "parallel.pp": pp, "schedule.kind": kind, "schedule.chunks": chunks, "schedule.microbatch": BATCH // dp // 8, **more})
+
+
+def run_of(model, pp, kind, chunks, more):
+    """What a run leaves: losses, norms, evaluations, gradients, weights, generated text."""
+    def run():
+        options = ["--steps=%d" % STEPS, "--seed=5", "--eval-every=2"]
+        if model == "gpt":
+            options += ["--generate=!+", "--tokens=6", "--temperature=1"]
+        done = train(program_of(model, pp, kind, chunks, more), *options, data=data_of(model), valid=valid_of(model))
+        text = done.result.out.splitlines()[-1] if model == "gpt" else ""
+        return done.losses, done.norms, done.evals, done.gradients, done.weights, text
+    return once(("kinds", model, pp, kind, chunks, tuple(sorted(more.items()))), run)
+
+
+def same_bits(model, kind, more):
+    got = run_of(model, 4, kind, KINDS[kind], more)
+    wanted = run_of(model, 1, "gpipe", 1, {name: value for name, value in more.items() if name != "schedule.recompute"})
+    for what, a, b in zip(("losses", "gradient norms", "evaluations"), got, wanted):
+        check(a == b, "%s are not those of gpipe on one pipeline rank: %s, %s" % (what, a, b))
+    tensors_equal(got[3], wanted[3], "gradients of step 1")
+    tensors_equal(got[4], wanted[4], "weights after %d steps" % STEPS)
+    check(got[5] == wanted[5], "generated text is %r, not %r" % (got[5], wanted[5]))
+    check(got[0][-1] != got[0][0], "the loss moves")
+
+
+for model in MODELS:
+    for kind in KINDS:
+        add("%s %s" % (model, kind), same_bits, model, kind, {})
+    for kind in TWO_COPIES:
+        add("%s %s dp2" % (model, kind), same_bits, model, kind, {"parallel.dp": 2})
+        add("%s %s dp2 two accumulators" % (model, kind), same_bits, model, kind, {"parallel.dp": 2, "schedule.accumulators": 2})
+    for kind in TWO_COPIES + ("gpipe", "interleaved", "zb-v"):
+        add("%s %s two accumulators" % (model, kind), same_bits, model, kind, {"schedule.accumulators": 2})
+    add("%s dualpipe recomputed" % model, same_bits, model, "dualpipe", {"schedule.recompute": "full"})
+add("gpt chimera tp2", same_bits, "gpt", "chimera", {"parallel.tp": 2})
+
+
+def test_slow_messages():
+    """Every message waits for its receiver."""
+    slow = {"OMPI_MCA_btl_vader_eager_limit": "80", "OMPI_MCA_btl_self_eager_limit": "80"}
+    for kind in TWO_COPIES:
+        for accumulators in (1, 2):
+            more = {"schedule.accumulators": accumulators}
+            wanted = run_of("gpt", 1, "gpipe", 1, more)
+            done = train(program_of("gpt", 4, kind, 1, more), "--steps=%d" % STEPS, "--seed=5", data=data_of("gpt"), environment=slow)
+            check(done.losses == wanted[0], "losses of %s: %s, %s" % (kind, done.losses, wanted[0]))
+            tensors_equal(done.weights, wanted[4], "weights of " + kind)
+
+
+def test_halves_are_two_sums():
+    """The two ways of summing differ in their bits, and only in them; a replica is a half too."""
+    one, two = (run_of("gpt", 1, "gpipe", 1, {"schedule.accumulators": n}) for n in (1, 2))
+    check(any(harness.pack(one[4][name]) != harness.pack(two[4][name]) for name in one[4]), "the bits differ")
+    tensors_close(two[3], one[3], 1e-5, "gradients", floor=1e-3)
+
+
+def test_memory_of_two_copies():
+    """Both copies' weights are planned; gradients in one sum hold half of the micro-batches, in two sums p + 1."""
+    source, sizes = MODELS["gpt"]
+    plans = {}
+    for kind in ("gpipe", "dualpipe"):
+        for accumulators in (1, 2):
+            plans[kind, accumulators] = harness.plan(read_program(source), {
+                **sizes, "global": 64, "parallel.pp": 4, "schedule.kind": kind, "schedule.accumulators": accumulators})
+    total = lambda key, name: sum(rank["memory"][name] for rank in plans[key]["ranks"])
+    for name in ("parameters", "optimizer"):
+        check(total(("dualpipe", 1), name) > 1.7 * total(("gpipe", 1), name), "two copies of the " + name)
+    check(total(("gpipe", 2), "gradients") == 2 * total(("gpipe", 1), "gradients"), "two sums of gradients")
+    check(total(("dualpipe", 2), "gradients") == total(("dualpipe", 1), "gradients"), "one sum on each copy")
+    check(total(("dualpipe", 2), "activations") < total(("dualpipe", 1), "activations") / 3 < total(("gpipe", 1), "activations") / 3,
+          "activations: %s" % {key: total(key, "activations") for key in plans})
+    for key, plan in plans.items():
+        check(plan["schedule"]["copies"] == (2 if key[0] == "dualpipe" else 1) and plan["schedule"]["accumulators"] == key[1], "the plan says it")
+        certificate = plan["certificate"]
+        check(certificate["complete"] and certificate["ordered"] and certificate["matched"] and all(certificate["acyclic"].values()), "certified")
+
+
+def test_gradients_against_differences():
+    for kind in TWO_COPIES + ("pipedream", "pipedream-2bw"):
+        for accumulators in (1, 2) if kind in TWO_COPIES else (1,):
+            program = program_of("mlp", 4, kind, 1, {"precision.compute": "f64", "optimizer.clip": 0, "schedule.accumulators": accumulators})
+            run = harness.start(program, "--check-gradients=2", data=data_of("mlp"))
+            check(run.result.code == 0 and "largest error of all" in run.result.out, "%s: %s" % (kind, run.result.describe()))
+
+
 harness.main(__name__)

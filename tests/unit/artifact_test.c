@@ -391,7 +391,7 @@ Test(plan, keys_stand_in_their_order) {
            "certificate cluster prediction sha256");
   has_keys(at(plan.root, "parallel"), "pp dp tp cp ep zero sequence");
   has_keys(at(plan.root, "batch"), "global microbatch microbatches sequence_tokens");
-  has_keys(at(plan.root, "schedule"), "kind chunks copies update_every delay placement");
+  has_keys(at(plan.root, "schedule"), "kind chunks copies accumulators update_every delay placement");
   has_keys(at(plan.root, "parameters.0"), "name shape dtype chunk tied_with sharding decay");
   has_keys(at(plan.root, "chunks.0"), "chunk rank layers parameters flops cost_ns activation_bytes sends");
   has_keys(at(plan.root, "chunks.0.layers.0"), "name first last");

@@ -309,7 +309,7 @@ static void check_tight(const pd_program *program, const pd_layout *layout) {
   use(&all, layout->tensor, (layout->tensor_elements * real + 63) / 64 * 64);
   use(&all, layout->reductions[0], 2 * (layout->reductions[1] - layout->reductions[0]));
   int64_t piece = (layout->tied_piece + 63) / 64 * 64;
-  use(&all, layout->tied_sum, piece);
+  use(&all, layout->tied_sum[0], piece);
   use(&all, layout->tied_receive, piece);
   qsort(all.at, (size_t)all.count, sizeof(span), by_start);
   int64_t end = 0;
@@ -520,6 +520,43 @@ Test(layout, each_copy_has_its_own_of_everything) {
   cr_assert_neq(layout->chunks[0].units[0].shared_gradients[0], layout->chunks[1].units[4].shared_gradients[0]);
   check_tight(&s.program, layout);
   pd_layout_free(layout);
+}
+
+Test(layout, sums_of_halves) {
+  static sample s;
+  static pipe p;
+  sample_make(&s, 6, 16, 32, 16);
+  on_one_rank(&p, &s);
+  pd_layout *one = pd_layout_new(&s.program, &p.pipeline, 0);
+  p.pipeline.accumulators = 2;
+  pd_layout *two = pd_layout_new(&s.program, &p.pipeline, 0);
+  cr_assert(one->sums == 1 && two->sums == 2 && two->sum_bytes == pd_layout_bytes(one, PD_MEMORY_GRADIENTS));
+  for (pd_memory_class kind = 0; kind < PD_MEMORY_CLASSES; kind++) {
+    int64_t sets = kind == PD_MEMORY_GRADIENTS ? 2 : 1;
+    cr_assert_eq(pd_layout_bytes(two, kind), sets * pd_layout_bytes(one, kind));
+  }
+  pd_layout_free(one);
+  pd_layout_free(two);
+}
+
+/* ---- versions of the weights ---- */
+
+Test(layout, versions_of_the_weights) {
+  static sample s;
+  static pipe p;
+  sample_make(&s, 6, 16, 32, 16);
+  static const char *const list[] = {"0F0 0F1 0F2 0F3 0B0 0B1 0B2 0B3"};
+  pipe_make(&p, 1, 1, 4, list);
+  p.first_unit[1] = pd_unit_count(&s.program);
+  pd_layout *one = pd_layout_new(&s.program, &p.pipeline, 0);
+  p.pipeline.step = 1;
+  pd_layout *many = pd_layout_new(&s.program, &p.pipeline, 0);
+  cr_assert_eq(many->versions, 2); /* all begin with the first, and the newest */
+  cr_assert_eq(many->version_bytes, pd_layout_bytes(one, PD_MEMORY_PARAMETERS));
+  cr_assert_eq(pd_layout_total(many), pd_layout_total(one) + many->version_bytes);
+  cr_assert_eq(many->base[PD_MEMORY_GRADIENTS], 2 * many->version_bytes);
+  pd_layout_free(one);
+  pd_layout_free(many);
 }
 
 /* ---- sizes ---- */

@@ -540,6 +540,69 @@ Test(closed_forms, timed_messages_take_no_longer_than_none, .timeout = 60) {
   }
 }
 
+/* ---- two copies that make one sum ---- */
+
+/* When the last weight gradient of chunk `chunk` is done, and when its first begins. */
+static void weights_of(const pd_pipeline *pipeline, const ScheduleTiming *timing, int chunk, double *first,
+                       double *last) {
+  int rank = pipeline->rank_of[chunk];
+  int64_t at = 0;
+  for (int r = 0; r < rank; r++) at += pipeline->ranks[r].count;
+  *first = -1;
+  for (int64_t i = 0; i < pipeline->ranks[rank].count; i++) {
+    pd_action action = pipeline->ranks[rank].at[i];
+    if (action.chunk != chunk || (action.kind != PD_B && action.kind != PD_W)) continue;
+    if (*first < 0) *first = timing->start[at + i];
+    *last = timing->end[at + i];
+  }
+}
+
+Test(copies, the_second_goes_on_with_the_sums_of_the_first) {
+  static const char *const names[] = {"dualpipe", "chimera"};
+  for (size_t k = 0; k < 2; k++)
+    for (int pp = 2; pp <= 10; pp += 2)
+      for (int64_t m = 2 * pp; m <= 6 * pp; m += pp) {
+        Arena *arena = arena_new();
+        pd_pipeline pipeline = make(arena, kind_named(names[k]), pp, 1, m);
+        double published = play(arena, &pipeline, 1, 1, 1, 0).makespan;
+        pipeline.accumulators = 1;
+        schedule_continue_sums(arena, &pipeline);
+        bool *gradients = ARENA_ARRAY(arena, bool, 2 * pp);
+        for (int c = 0; c < 2 * pp; c++) gradients[c] = true;
+        schedule_insert_communication(arena, &pipeline, gradients, false);
+        Certificate c = schedule_certify(arena, &pipeline);
+        cr_assert(accepted(c), "%s p %d m %lld: %s", names[k], pp, (long long)m, c.why);
+        ScheduleTiming timing = play(arena, &pipeline, 1, 1, 1, 0);
+        double more = (double)(k == 0 ? pp / 2 : m / pp);
+        cr_assert_eq(timing.makespan, published + more, "%s p %d m %lld: %g, published %g", names[k], pp, (long long)m,
+                     timing.makespan, published);
+        for (int chunk = 0; chunk < pp; chunk++) {
+          double first, last, unused;
+          cr_assert_eq(pd_chunk_continued(&pipeline, pp + chunk), chunk);
+          weights_of(&pipeline, &timing, chunk, &unused, &last);
+          weights_of(&pipeline, &timing, pp + chunk, &first, &unused);
+          cr_assert_geq(first, last);
+        }
+        arena_free(arena);
+      }
+}
+
+/* With its weight gradients where they were, the second copy waits for the first in the middle, which waits for it. */
+Test(copies, weight_gradients_that_wait_in_the_middle_are_a_circle) {
+  Arena *arena = arena_new();
+  pd_pipeline pipeline = make_with_messages(arena, kind_named("dualpipe"), 4, 1, 12, false);
+  cr_assert(accepted(schedule_certify(arena, &pipeline)));
+  pipeline.accumulators = 1;
+  Certificate c = schedule_certify(arena, &pipeline);
+  cr_assert(c.matched && !c.acyclic_buffered && !c.acyclic_rendezvous && !c.acyclic_grouped);
+  cr_assert(strstr(c.why, "waits for"), "%s", c.why);
+  ScheduleTiming timing;
+  const char *why;
+  double ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+  cr_assert_not(schedule_simulate(arena, &pipeline, &(ScheduleCosts){ones, ones, ones, 0}, &timing, &why));
+  arena_free(arena);
+}
+
 /* ---- without a flush ---- */
 
 Test(no_flush, pipedream_keeps_a_version_for_every_microbatch_under_way) {

@@ -40,6 +40,7 @@ pd_pipeline schedule_shape(Arena *arena, const ScheduleKind *kind, const Schedul
                        .ranks = ARENA_ARRAY(arena, pd_action_list, request->pp),
                        .split = kind->split,
                        .copies = copies,
+                       .accumulators = copies, /* as published: each copy sums up its own half */
                        .step = kind->step ? kind->step(request) : 0,
                        .delay = kind->delay};
 }
