@@ -145,6 +145,7 @@ struct worker {
   char orders[1 << 14];
   size_t next_order = 0;
   char block_start = 0, block_end = 0;
+  uint64_t filled = 0; /* number of the launch that static shared memory was filled for */
 
   char *shared = nullptr;
   size_t shared_bytes = 0;
@@ -327,7 +328,10 @@ void run_block(worker &w, const struct launch &launch, uint64_t index) {
   asan_poison(w.shared, static_cast<size_t>(dynamic - w.shared));
   asan_poison(dynamic + launch.dynamic_bytes,
               static_cast<size_t>(w.shared + w.shared_bytes - dynamic) - launch.dynamic_bytes);
-  fill_static_shared(reinterpret_cast<const void *>(launch.kernel->run));
+  if (w.filled != launch.number) { /* once a launch: twins have the shared memory of many kernels */
+    fill_static_shared(reinterpret_cast<const void *>(launch.kernel->run));
+    w.filled = launch.number;
+  }
 
   uint3 thread = {0, 0, 0};
   for (int i = 0; i < w.total; i++) {

@@ -14,6 +14,7 @@ struct launch {
   dim3 grid, block;
   size_t dynamic_bytes;
   void *const *arguments;
+  uint64_t number; /* of the launch, from 1 */
   uint64_t seed;
 };
 

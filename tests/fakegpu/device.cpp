@@ -27,7 +27,7 @@ const device_limits table[] = {
 
 /* what a program leaves behind is a fault, but not after an error of its own */
 void at_exit(int status, void *) {
-  if (status != 0 || !config().leaks) return;
+  if (status != 0 || broken() || !config().leaks) return;
   std::lock_guard<std::recursive_mutex> hold(lock);
   std::string open = unfinished();
   if (!open.empty()) fake_fault("unfinished", "never waited for:%s", open.c_str());

@@ -184,7 +184,7 @@ cudaError_t refuse(cudaError_t error, const function &f, const std::string &why)
 }
 
 cudaError_t launch_kernel(function *f, dim3 grid, dim3 block, void **arguments, size_t shared, cudaStream_t stream) {
-  static uint64_t launches;
+  static uint64_t launches, runs; /* runs: also of a captured launch */
   if (!f) return cudaErrorInvalidDeviceFunction;
   uint64_t threads = uint64_t{block.x} * block.y * block.z;
   if (!threads || threads > 1024 || block.x > 1024 || block.y > 1024 || block.z > 64)
@@ -205,7 +205,7 @@ cudaError_t launch_kernel(function *f, dim3 grid, dim3 block, void **arguments, 
   auto copied = copy_arguments(*f, arguments, detail);
   uint64_t seed = mix(config().seed, ++launches);
   return submit(stream, "kernel", detail, {}, [=](std::vector<char> &) {
-    run_kernel({f->twin, f->text.c_str(), grid, block, shared, copied->pointers.data(), seed});
+    run_kernel({f->twin, f->text.c_str(), grid, block, shared, copied->pointers.data(), ++runs, seed});
     return FAKE_DONE;
   });
 }

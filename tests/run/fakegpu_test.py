@@ -146,6 +146,38 @@ for (part, sanitizer), text in SANITIZED.items():
                 lambda part=part, sanitizer=sanitizer, text=text: sanitized(part, sanitizer, text))
 
 
+# ---- what the other fake libraries use ----
+
+def enqueue(part, **settings):
+    def build():
+        target = os.path.join(harness.directory(), "enqueue")
+        result = harness.command(["gcc", "-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-isystem", fakegpu.CUDA + "/include",
+                                  PROGRAMS + "enqueue.c", "-o", target, "-L" + fakegpu.LIBRARIES,
+                                  "-l:libcudart.so.13", "-Wl,--allow-shlib-undefined"], harness.COMPILE_LIMIT, cwd=harness.ROOT)
+        check(result.code == 0, "compilation failed: " + result.describe())
+        return target
+    return fakegpu.run(harness.once("enqueue", build), [], part, **settings)
+
+
+for part in ("again", "captured", "progress", "ranges", "objects", "failure"):
+    def enqueued(part=part):
+        for seed in SEEDS:
+            result = enqueue(part, seed=seed)
+            check(result.code == 0, "should pass: " + result.describe())
+    harness.add("enqueue_" + part, enqueued)
+
+for part, text in {
+        "stuck": r"fault: no-progress: nothing has moved for 1 s while the program waits for forever on s1; .*\n  forever in a test on s1",
+        "range_too_long": r"fault: out-of-bounds: work: 8 bytes .* 3 bytes after the end of a1",
+        "not_device": r"fault: argument: a test: 0x[0-9a-f]+ is not memory of a device",
+        "object_left": r"fault: leak: not destroyed at exit: 1 thing",
+        "object_of_another_kind": r"fault: handle: use: 0x[0-9a-f]+ is no handle"}.items():
+    def refused(part=part, text=text):
+        result = enqueue(part, timeout=1)
+        check(result.code == 99 and re.search(text, result.err), "not found or not named: " + result.describe())
+    harness.add("enqueue_" + part, refused)
+
+
 # ---- the process around ----
 
 def test_all_faults_are_listed():
