@@ -127,7 +127,9 @@ template <auto Kernel> struct fake_registered {
 
 /* Makes a kernel known to the fake GPU; a statement of a function (which need not run), or FAKE_KERNEL_GLOBAL outside
  * one. */
-#define FAKE_KERNEL(...) ((void)&fake_registered<&__VA_ARGS__>::entry)
+#define FAKE_KERNEL(...)                                                                                               \
+  ((void)(&__VA_ARGS__), /* or gcc 12 may not instantiate a kernel that is named as a template argument only */        \
+   (void)&fake_registered<&__VA_ARGS__>::entry)
 #define FAKE_JOIN_(a, b) a##b
 #define FAKE_JOIN(a, b) FAKE_JOIN_(a, b)
 #define FAKE_KERNEL_GLOBAL(...)                                                                                        \

@@ -1,6 +1,6 @@
 /* The memory of the fake devices and pinned host memory. Every allocation has pages of its own that end at a page
- * nobody may touch, and its addresses are never used again. Device memory is closed (no access) while the program's own
- * code runs. */
+ * nobody may touch, and its addresses are never used again. At seed 0 device memory is closed (no access) while the
+ * program's own code runs. */
 #ifndef PD_FAKE_MEMORY_H
 #define PD_FAKE_MEMORY_H
 

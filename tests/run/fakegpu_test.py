@@ -126,7 +126,7 @@ def fault(part, text):
         check(any(found(result, text) for result in results),
               "not found at any of %d seeds; the last: %s" % (len(results), results[-1].describe()))
     else:
-        for seed in (0, 4):
+        for seed in (0, 4) if part != "host_touches_device" else (0,): # memory is closed to the host at seed 0 only
             result = go("faults", part, seed=seed, devices=2)
             check(found(result, text), "not found or not named: " + result.describe())
 
