@@ -10,11 +10,11 @@
 #include "safetensors.h"
 #include "watch.h"
 
-#include <sys/stat.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define PIECE ((int64_t)1 << 20) /* elements that travel at a time */
@@ -169,9 +169,23 @@ static void check_tensor(const pd_param_info *param, const pd_tensor *tensor, co
   }
 }
 
+static char *part_at(const pd_part *part, pd_weights_kind kind) {
+  switch (kind) {
+  case PD_WEIGHTS:
+    return part->weights;
+  case PD_WEIGHT_GRADIENTS:
+    return part->gradients;
+  case PD_FIRST_MOMENTS:
+    return part->moments[0];
+  case PD_SECOND_MOMENTS:
+    break;
+  }
+  return part->moments[1];
+}
+
 /* By way of `piece`, since weights may lie on a device. */
 static void load_part(pd_engine *engine, int real_bytes, const pd_safetensors *file, const pd_tensor *tensor,
-                      const pd_part *part, char *piece) {
+                      const pd_part *part, char *to, char *piece) {
   const runs r = runs_of(&part->local);
   int64_t filled = 0; /* elements in `piece`; those before element `at` are on the device */
   for (int64_t at = 0; at < part->elements; at += filled, filled = 0) {
@@ -182,15 +196,15 @@ static void load_part(pd_engine *engine, int real_bytes, const pd_safetensors *f
                           piece + filled * real_bytes);
       filled += n;
     }
-    pd_engine_write(engine, (char *)part->weights + at * real_bytes, piece, filled * real_bytes);
+    pd_engine_write(engine, to + at * real_bytes, piece, filled * real_bytes);
   }
 }
 
-void pd_weights_load(const pd_program *program, pd_engine *engine, const char *path) {
+void pd_weights_load(const pd_program *program, pd_engine *engine, pd_weights_kind kind, const char *path) {
   pd_problem problem;
   pd_safetensors file;
   if (!pd_safetensors_open(&file, path, &problem)) pd_fail(PD_EXIT_CHECKPOINT, "%s", problem.text);
-  names list = names_new(program, false);
+  names list = names_new(program, kind != PD_WEIGHTS);
   check_names(&list, &file);
   for (int64_t i = 0; i < list.count; i++) { /* all of the file is judged before any weight changes */
     check_tensor(&program->params[list.at[i].param], pd_safetensors_find(&file, list.at[i].name), &file);
@@ -200,8 +214,8 @@ void pd_weights_load(const pd_program *program, pd_engine *engine, const char *p
   for (int64_t i = 0; i < list.count; i++) {
     const pd_tensor *tensor = pd_safetensors_find(&file, list.at[i].name);
     const pd_part part = pd_engine_part(engine, list.at[i].param, list.at[i].trip);
-    if (part.weights == NULL) continue;
-    load_part(engine, pd_wide_bytes(program), &file, tensor, &part, piece);
+    char *to = part_at(&part, kind);
+    if (to != NULL) load_part(engine, pd_wide_bytes(program), &file, tensor, &part, to, piece);
   }
   free(piece);
   names_free(&list);
@@ -255,8 +269,7 @@ static void send_part(pd_engine *engine, const pd_world *world, const offer *min
   }
 }
 
-static void create(pd_safetensors_writer *writer, const pd_program *program, const names *list, const char *path) {
-  pd_problem problem;
+static pd_tensor_shape *shapes_of(const pd_program *program, const names *list, const char *path) {
   pd_tensor_shape *shapes = calloc((size_t)list->count + 1, sizeof *shapes);
   if (shapes == NULL) pd_fail(PD_EXIT_MEMORY, "not enough memory to save `%s`", path);
   for (int64_t i = 0; i < list->count; i++) {
@@ -264,6 +277,12 @@ static void create(pd_safetensors_writer *writer, const pd_program *program, con
     shapes[i] = (pd_tensor_shape){.name = list->at[i].name, .rank = param->rank};
     memcpy(shapes[i].shape, param->shape, sizeof shapes[i].shape);
   }
+  return shapes;
+}
+
+static void create(pd_safetensors_writer *writer, const pd_program *program, const names *list, const char *path) {
+  pd_problem problem;
+  pd_tensor_shape *shapes = shapes_of(program, list, path);
   if (!pd_safetensors_create(writer, path, shapes, list->count, pd_wide_bytes(program), &problem)) {
     pd_fail(PD_EXIT_CHECKPOINT, "%s", problem.text);
   }
@@ -274,7 +293,7 @@ void pd_weights_save(const pd_program *program, pd_engine *engine, const pd_worl
                      const char *path) {
   pd_problem problem;
   pd_safetensors_writer writer = {.file = -1};
-  names list = names_new(program, kind == PD_WEIGHT_GRADIENTS);
+  names list = names_new(program, kind != PD_WEIGHTS);
   const bool writes = world->rank == 0;
   offer *offers = writes ? calloc((size_t)world->size, sizeof *offers) : NULL;
   char *piece = malloc((size_t)(PIECE * pd_wide_bytes(program)));
@@ -282,7 +301,7 @@ void pd_weights_save(const pd_program *program, pd_engine *engine, const pd_worl
   if (writes) create(&writer, program, &list, path);
   for (int64_t i = 0; i < list.count; i++) {
     const pd_part part = pd_engine_part(engine, list.at[i].param, list.at[i].trip);
-    const char *own = kind == PD_WEIGHTS ? part.weights : part.gradients;
+    const char *own = part_at(&part, kind);
     offer mine = {.elements = part.owner && own != NULL ? part.elements : 0, .local = part.local};
     pd_watch_show("saving `%s`", list.at[i].name);
     MPI_Gather(&mine, (int)sizeof mine, MPI_BYTE, offers, (int)sizeof mine, MPI_BYTE, 0, world->all);
@@ -296,6 +315,48 @@ void pd_weights_save(const pd_program *program, pd_engine *engine, const pd_worl
   free(offers);
   names_free(&list);
   MPI_Barrier(world->all); /* when a rank goes on, the file is there */
+}
+
+static void write_part(pd_engine *engine, pd_safetensors_writer *writer, int64_t tensor, const pd_part *part,
+                       const char *own, char *piece) {
+  const runs r = runs_of(&part->local);
+  for (int64_t at = 0; at < part->elements; at += PIECE) {
+    const int64_t n = part->elements - at < PIECE ? part->elements - at : PIECE;
+    pd_engine_read(engine, piece, own + at * writer->real_bytes, n * writer->real_bytes);
+    put_piece(writer, tensor, &r, at, n, piece);
+  }
+}
+
+void pd_weights_write(const pd_program *program, pd_engine *engine, const pd_world *world, pd_weights_kind kind,
+                      const char *path) {
+  pd_problem problem;
+  pd_safetensors_writer writer;
+  names list = names_new(program, kind != PD_WEIGHTS);
+  pd_tensor_shape *shapes = shapes_of(program, &list, path);
+  char *piece = malloc((size_t)(PIECE * pd_wide_bytes(program)));
+  if (piece == NULL) pd_fail(PD_EXIT_MEMORY, "not enough memory to save `%s`", path);
+  int64_t counts[2] = {0, 0}; /* elements that were put; that there are */
+  for (int turn = 0; turn < 2; turn++) {
+    if (turn == 1) MPI_Barrier(world->all); /* now the file is there */
+    if ((world->rank == 0) != (turn == 0)) continue;
+    if (!pd_safetensors_share(&writer, path, shapes, list.count, pd_wide_bytes(program), turn == 0, &problem))
+      pd_fail(PD_EXIT_CHECKPOINT, "%s", problem.text);
+  }
+  const int64_t all = writer.begin[list.count];
+  for (int64_t i = 0; i < list.count; i++) {
+    const pd_part part = pd_engine_part(engine, list.at[i].param, list.at[i].trip);
+    const char *own = part_at(&part, kind);
+    pd_watch_show("saving `%s`", list.at[i].name);
+    if (part.owner && own != NULL) write_part(engine, &writer, i, &part, own, piece);
+  }
+  if (!pd_safetensors_part_done(&writer, &counts[0], &problem)) pd_fail(PD_EXIT_CHECKPOINT, "%s", problem.text);
+  MPI_Allreduce(&counts[0], &counts[1], 1, MPI_INT64_T, MPI_SUM, world->all);
+  if (counts[1] != all) {
+    pd_fail(PD_EXIT_CHECKPOINT, "weights `%s`: %" PRId64 " of %" PRId64 " elements were written", path, counts[1], all);
+  }
+  free(piece);
+  free(shapes);
+  names_free(&list);
 }
 
 void pd_weights_check_target(const pd_world *world, const char *path) {

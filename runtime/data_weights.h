@@ -6,13 +6,18 @@
 
 #include "engine.h"
 
-/* Every rank reads its own parts. The file must hold every parameter in its logical shape, and nothing else. */
-void pd_weights_load(const pd_program *program, pd_engine *engine, const char *path);
+typedef enum pd_weights_kind { PD_WEIGHTS, PD_WEIGHT_GRADIENTS, PD_FIRST_MOMENTS, PD_SECOND_MOMENTS } pd_weights_kind;
 
-typedef enum pd_weights_kind { PD_WEIGHTS, PD_WEIGHT_GRADIENTS } pd_weights_kind;
+/* Every rank reads its own parts. The file must hold every parameter (of all but weights: that is trained) in its logical
+ * shape, and nothing else. */
+void pd_weights_load(const pd_program *program, pd_engine *engine, pd_weights_kind kind, const char *path);
+
 /* Gathers part by part to rank 0, which writes. Collective. Gradients: trained parameters only. */
 void pd_weights_save(const pd_program *program, pd_engine *engine, const pd_world *world, pd_weights_kind kind,
                      const char *path);
+/* The same without gathering: rank 0 makes the file, and every rank writes its own parts. Collective. */
+void pd_weights_write(const pd_program *program, pd_engine *engine, const pd_world *world, pd_weights_kind kind,
+                      const char *path);
 /* Whether rank 0 will be able to create `path`; asked before training rather than after. */
 void pd_weights_check_target(const pd_world *world, const char *path);
 

@@ -10,9 +10,12 @@
 #include <limits.h>
 #include <malloc.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define AGAIN "PD_STARTED_BY_ITSELF" /* set for mpirun's ranks, so that a launcher we cannot see never loops */
@@ -86,7 +89,51 @@ static void set_for_one_host(void) {
   setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
 }
 
-static int become_mpirun(const pd_program *program, char **argv, bool quiet) {
+/* mpirun leaves its ranks a second when it is asked to end, which is not enough for a step and a checkpoint. So
+ * requests go to this process, which hands them on as SIGUSR1; mpirun forwards that, and the ranks end in order. A
+ * second one ends mpirun. */
+static volatile pid_t child;
+static volatile sig_atomic_t requests;
+
+static void hand_on(int signal) {
+  (void)signal;
+  if (child > 0) kill(child, requests++ == 0 ? SIGUSR1 : SIGTERM);
+}
+
+/* Runs the command and waits; its exit status, 128 + the signal that ended it, or -1 if there is no such command. */
+static int run_command(char **command) {
+  int status = 0, trouble[2]; /* a pipe that tells why exec failed */
+  if (pipe2(trouble, O_CLOEXEC) != 0) return -1;
+  const pid_t parent = getpid();
+  child = fork();
+  if (child < 0) return -1;
+  if (child == 0) {
+    setpgid(0, 0); /* a terminal's Ctrl-C is for the parent alone */
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    if (getppid() != parent) _exit(PD_EXIT_PEER);
+    const int nothing = open("/dev/null", O_RDONLY);
+    if (nothing >= 0) dup2(nothing, STDIN_FILENO);
+    execvp(command[0], command);
+    const int why = errno;
+    if (write(trouble[1], &why, sizeof why) < 0) _exit(127);
+    _exit(127);
+  }
+  struct sigaction action = {.sa_handler = hand_on, .sa_flags = SA_RESTART};
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGTERM, &action, NULL);
+  sigaction(SIGINT, &action, NULL);
+  sigaction(SIGUSR1, &action, NULL);
+  close(trouble[1]);
+  int why = 0;
+  const bool failed = read(trouble[0], &why, sizeof why) == (ssize_t)sizeof why;
+  close(trouble[0]);
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
+  errno = why;
+  if (failed) return -1;
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static int run_mpirun(const pd_program *program, char **argv, bool quiet) {
   char self[PATH_MAX], count[16];
   const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
   snprintf(self + (length > 0 ? length : 0), sizeof self - (length > 0 ? (size_t)length : 0), "%s",
@@ -112,12 +159,14 @@ static int become_mpirun(const pd_program *program, char **argv, bool quiet) {
            program->tp);
     fflush(stdout);
   }
-  execvp(command[0], command);
+  const int status = run_command(command);
+  const int why = errno;
+  free(command);
+  if (status >= 0) return status;
   fprintf(stderr, "error: this program needs %d ranks, and `mpirun` cannot be started: %s\n", ranks_of(program),
-          strerror(errno));
+          strerror(why));
   fputs("install OpenMPI, then: ", stderr);
   print_command(program, argv);
-  free(command);
   return PD_EXIT_USAGE;
 }
 
@@ -135,7 +184,8 @@ static bool speaks_for_program(void) {
   return true;
 }
 
-int pd_launch_ranks(const pd_program *program, char **argv, bool quiet) {
+int pd_launch_ranks(const pd_program *program, char **argv, bool quiet, bool *done) {
+  *done = false;
   const int size = number_in("OMPI_COMM_WORLD_SIZE");
   if (size > 0 && size != ranks_of(program)) {
     /* before MPI_Init: quick, however many were started. Only rank 0 fails: a launcher ends all ranks when one does,
@@ -144,8 +194,8 @@ int pd_launch_ranks(const pd_program *program, char **argv, bool quiet) {
     print_wrong_size(program, size, argv);
     return PD_EXIT_USAGE;
   }
-  if (!launched() && ranks_of(program) > 1 && getenv(AGAIN) == NULL) return become_mpirun(program, argv, quiet);
-  return PD_EXIT_OK;
+  *done = !launched() && ranks_of(program) > 1 && getenv(AGAIN) == NULL;
+  return *done ? run_mpirun(program, argv, quiet) : PD_EXIT_OK;
 }
 
 /* ---- MPI ---- */

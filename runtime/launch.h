@@ -9,9 +9,9 @@
  * must be said once, before there are ranks to agree, is said by rank 0. */
 int pd_launch_rank(void);
 
-/* Returns PD_EXIT_OK if this process is to go on as one rank. Started alone, a program of several ranks becomes mpirun
- * and does not return. Otherwise the problem has been printed by rank 0 and the exit code is returned. */
-int pd_launch_ranks(const pd_program *program, char **argv, bool quiet);
+/* Returns PD_EXIT_OK if this process is to go on as one rank. Started alone, a program of several ranks starts mpirun, waits
+ * for it, and is done with what it returns. Else the problem has been printed by rank 0 and the exit code is returned. */
+int pd_launch_ranks(const pd_program *program, char **argv, bool quiet, bool *done);
 
 /* malloc's and MPI's settings, MPI_Init, the number of ranks once more; exits when it is wrong. */
 void pd_launch_mpi(const pd_program *program, char **argv);

@@ -9,7 +9,9 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 bool pd_problem_say(pd_problem *problem, const char *format, ...) {
   va_list list;
@@ -101,10 +103,28 @@ static bool send_line(pd_log *log, line *from, pd_problem *problem) {
   return pd_problem_say(problem, "log `%s`: cannot write: %s", log->path, strerror(errno));
 }
 
-bool pd_log_open(pd_log *log, const char *path, pd_problem *problem) {
+/* Cuts the file before the first line of a later step, or that is no line of a log, and stands at its end. */
+static bool cut_after(FILE *file, int64_t steps) {
+  static const char key[] = "\"step\": ";
+  char *text = NULL;
+  size_t room = 0;
+  long end = 0;
+  for (ssize_t n; (n = getline(&text, &room, file)) > 0 && text[n - 1] == '\n'; end += n) {
+    const char *step = strstr(text, key);
+    if (step == NULL || strtoll(step + sizeof key - 1, NULL, 10) > steps) break;
+  }
+  free(text);
+  return fflush(file) == 0 && ftruncate(fileno(file), end) == 0 && fseek(file, end, SEEK_SET) == 0;
+}
+
+bool pd_log_open(pd_log *log, const char *path, int64_t steps, pd_problem *problem) {
   *log = (pd_log){.path = path};
   if (path == NULL) return true;
-  log->file = fopen(path, "w");
+  log->file = steps > 0 ? fopen(path, "r+") : NULL;
+  if (log->file != NULL && !cut_after(log->file, steps)) {
+    return pd_problem_say(problem, "log `%s`: cannot write: %s", path, strerror(errno));
+  }
+  if (log->file == NULL) log->file = fopen(path, "w");
   if (log->file == NULL) return pd_problem_say(problem, "log `%s`: cannot open: %s", path, strerror(errno));
   return true;
 }

@@ -41,7 +41,8 @@ typedef struct pd_log {
   FILE *file; /* NULL: no log */
   const char *path;
 } pd_log;
-bool pd_log_open(pd_log *log, const char *path, pd_problem *problem);
+/* Starts the file anew; with `steps` above 0, goes on with one that is there, after its lines of steps up to that one. */
+bool pd_log_open(pd_log *log, const char *path, int64_t steps, pd_problem *problem);
 bool pd_log_step(pd_log *log, const pd_step_record *record, pd_problem *problem);
 /* {"eval": {"step": …, "loss": …, "samples": …, metrics…}} */
 bool pd_log_eval(pd_log *log, int64_t step, double loss, int64_t samples, const pd_metric *metrics, int count,

@@ -72,11 +72,20 @@ static void open_data(pd_run *run) {
   }
 }
 
+static void set_weights(pd_run *run) {
+  const char *init = run->options.init;
+  if (pd_checkpoint_resume(run, &run->position)) return;
+  pd_engine_initialise(run->engine, (uint64_t)run->options.seed);
+  if (init != NULL) pd_weights_load(run->program, run->engine, PD_WEIGHTS, init);
+}
+
 static void open_outputs(pd_run *run) {
   pd_problem problem;
   pd_weights_check_target(&run->world, run->options.save);
   pd_weights_check_target(&run->world, run->options.gradients);
-  if (run->world.rank == 0 && !run->options.dry_run && !pd_log_open(&run->log, run->options.log, &problem)) {
+  pd_checkpoint_prepare(run);
+  if (run->world.rank == 0 && !run->options.dry_run &&
+      !pd_log_open(&run->log, run->options.log, run->position.step, &problem)) {
     pd_fail(PD_EXIT_USAGE, "%s", problem.text);
   }
 }
@@ -94,8 +103,6 @@ static void dry_run(pd_run *run) {
 }
 
 static void do_run(pd_run *run) {
-  pd_engine_initialise(run->engine, (uint64_t)run->options.seed);
-  if (run->options.init != NULL) pd_weights_load(run->program, run->engine, run->options.init);
   if (run->options.check_gradients > 0) {
     pd_check(run);
     return;
@@ -108,7 +115,7 @@ static void do_run(pd_run *run) {
   if (run->options.steps == 0 && run->options.save != NULL) {
     pd_weights_save(run->program, run->engine, &run->world, PD_WEIGHTS, run->options.save);
   }
-  if (run->options.generate != NULL) pd_generate(run);
+  if (run->options.generate != NULL && !run->stopped) pd_generate(run);
 }
 
 static void end_run(pd_run *run) {
@@ -135,8 +142,12 @@ int pd_main(const pd_program *program, int argc, char **argv) {
   }
   if (run.options.generate != NULL && !pd_generate_possible(program, run.options.generate, &problem))
     return refuse(problem.text);
-  const int refused = pd_launch_ranks(program, argv, run.options.quiet);
-  if (refused != PD_EXIT_OK) return refused;
+  if (run.options.resume != NULL && *run.options.resume == 0 && run.options.checkpoint == NULL) {
+    return refuse("--resume needs a directory: --resume=DIR, --checkpoint=DIR, or dir=\"...\" in the checkpoint section");
+  }
+  bool done;
+  const int status = pd_launch_ranks(program, argv, run.options.quiet, &done);
+  if (status != PD_EXIT_OK || done) return status;
   pd_watch_start_up(run.options.timeout < 60 ? run.options.timeout : 60);
   pd_launch_mpi(program, argv);
   pd_world_open(&run.world, program);
@@ -144,6 +155,7 @@ int pd_main(const pd_program *program, int argc, char **argv) {
   pd_watch_open(&run.world, run.options.timeout);
   start_engine(&run);
   open_data(&run);
+  set_weights(&run);
   open_outputs(&run);
   pd_progress_table(&run);
   if (run.options.dry_run)
@@ -151,5 +163,5 @@ int pd_main(const pd_program *program, int argc, char **argv) {
   else
     do_run(&run);
   end_run(&run);
-  return PD_EXIT_OK;
+  return run.stopped ? PD_EXIT_STOPPED : PD_EXIT_OK;
 }

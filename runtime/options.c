@@ -16,7 +16,7 @@
 
 /* ---- the table ---- */
 
-typedef enum kind { FLAG, WHOLE, REAL, TEXT, CHOICE } kind;
+typedef enum kind { FLAG, WHOLE, REAL, TEXT, OPTIONAL, CHOICE } kind; /* OPTIONAL: a text, empty when it is not given */
 
 typedef struct row {
   const char *name, *value; /* value: how --help calls it; for CHOICE the words, joined by | */
@@ -36,6 +36,11 @@ static const row rows[] = {
      "evaluate every N steps, besides at the end; 0: only there"},
     {"init", "W.safetensors", TEXT, AT(init), 0, 0, "start from these weights"},
     {"save", "W.safetensors", TEXT, AT(save), 0, 0, "save the weights at the end (and every save_every steps)"},
+    {"checkpoint", "DIR", TEXT, AT(checkpoint), 0, 0, "write checkpoints into this directory"},
+    {"save-every", "N", WHOLE, AT(save_every), 0, INT64_MAX,
+     "save weights and checkpoints every N steps, besides at the end; 0: only there"},
+    {"keep", "N", WHOLE, AT(keep), 0, INT64_MAX, "how many checkpoints to keep; 0: all"},
+    {"resume", "DIR", OPTIONAL, AT(resume), 0, 0, "go on from the last checkpoint there (else: of --checkpoint)"},
     {"gradients", "G.safetensors", TEXT, AT(gradients), 0, 0, "save the first step's gradients, before clipping"},
     {"log", "run.jsonl", TEXT, AT(log), 0, 0, "write a line of JSON for every step and evaluation"},
     {"generate", "PROMPT", TEXT, AT(generate), 0, 0, "after training, continue this text (byte-level models)"},
@@ -62,11 +67,12 @@ static const struct {
     {PD_EXIT_OK, "done"},
     {PD_EXIT_USAGE, "command line, or wrong number of ranks"},
     {PD_EXIT_DATA, "training data missing, malformed or out of range"},
-    {PD_EXIT_CHECKPOINT, "weights file unreadable or unwritable"},
+    {PD_EXIT_CHECKPOINT, "weights or checkpoint unreadable or unwritable"},
     {PD_EXIT_NUMERIC, "loss or gradient is not finite, or --check-gradients found a wrong one; nothing is saved"},
     {PD_EXIT_PEER, "another rank failed or was lost"},
     {PD_EXIT_PLAN, "ranks run different plans, or the plan does not fit the program"},
     {PD_EXIT_MEMORY, "not enough memory"},
+    {PD_EXIT_STOPPED, "stopped by a signal after a step, with a checkpoint if there is a place for one"},
 };
 
 static void *field(pd_options *options, const row *r) {
@@ -78,6 +84,10 @@ static void defaults(const pd_program *program, pd_options *options) {
       .steps = program->steps,
       .eval_every = program->eval_every,
       .seed = program->seed,
+      .init = program->checkpoint_load,
+      .checkpoint = program->checkpoint_dir,
+      .save_every = program->save_every,
+      .keep = program->checkpoint_keep,
       .tokens = 200,
       .timeout = 600,
       .temperature = 0.8,
@@ -135,6 +145,7 @@ static bool read_value(const row *r, const char *text, pd_options *options, pd_p
   case FLAG:
     break;
   case TEXT:
+  case OPTIONAL:
     *(const char **)field(options, r) = text;
     return true;
   case CHOICE: {
@@ -205,7 +216,8 @@ bool pd_options_parse(const pd_program *program, int argc, char **argv, pd_optio
       *(bool *)field(options, found) = true;
       continue;
     }
-    const char *value = equals != NULL ? equals + 1 : i + 1 < argc ? argv[++i] : NULL;
+    const bool follows = found->kind != OPTIONAL && i + 1 < argc;
+    const char *value = equals != NULL ? equals + 1 : follows ? argv[++i] : found->kind == OPTIONAL ? "" : NULL;
     if (value == NULL) return pd_problem_say(problem, "--%s needs a value: --%s=%s", name, name, found->value);
     if (!read_value(found, value, options, problem)) return false;
     if (found->at == AT(seed)) options->seed_given = true;
@@ -235,7 +247,9 @@ void pd_options_help(const pd_program *program, FILE *to) {
   fprintf(to, "\nOptions, as --name=value or --name value [default]:\n");
   for (size_t i = 0; i < ROWS; i++) {
     char left[64], now[64];
-    snprintf(left, sizeof left, "--%s%s%s", rows[i].name, rows[i].value ? "=" : "", rows[i].value ? rows[i].value : "");
+    const bool optional = rows[i].kind == OPTIONAL;
+    snprintf(left, sizeof left, "--%s%s%s%s%s", rows[i].name, optional ? "[" : "", rows[i].value ? "=" : "",
+             rows[i].value ? rows[i].value : "", optional ? "]" : "");
     default_text(program, &rows[i], now, sizeof now);
     fprintf(to, "  %-26s %s%s\n", left, rows[i].help, now);
   }

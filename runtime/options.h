@@ -6,10 +6,12 @@
 #include "program.h"
 
 typedef struct pd_options {
-  int64_t steps, eval_every, seed; /* the program's where not said */
+  int64_t steps, eval_every, save_every, seed; /* the program's where not said */
   bool seed_given;                 /* --seed overrides the seed of the data section too */
   const char *data, *valid;        /* PATH or name=path,name=path; NULL: the data section's */
   const char *init, *save, *gradients;
+  const char *checkpoint, *resume; /* resume: "" for that of `checkpoint` */
+  int64_t keep;
   const char *log;
   const char *generate;
   int64_t tokens;

@@ -157,6 +157,9 @@ typedef struct pd_program {
   pd_rate rate;
   double peak, floor, warmup, end, decay_from; /* in steps */
   int64_t steps, eval_every, save_every, log_every, seed;
+  const char *checkpoint_dir, *checkpoint_load; /* checkpoint < >; NULL: none */
+  int64_t checkpoint_keep;      /* 0: all */
+  bool checkpoint_resume;       /* when there is one */
   int section_data_count;
   const pd_text_pair *section_data; /* data < > */
   double forward_flops, step_flops; /* one whole step of the whole program, for MFU */

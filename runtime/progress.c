@@ -159,7 +159,8 @@ void pd_progress_table(const pd_run *run) {
   if (machine->bound) {
     puts("warning: this process is held to one core of a machine with more; start mpirun with --bind-to none");
   }
-  if (program->save_every > 0 && run->options.save == NULL && run->options.steps > 0) {
+  if (run->options.save_every > 0 && run->options.save == NULL && run->options.checkpoint == NULL &&
+      run->options.steps > 0) {
     printf("warning: train.save_every = %" PRId64
            " has no file to save to; start the program with --save=W.safetensors\n",
            program->save_every);

@@ -452,13 +452,14 @@ static bool start_file(pd_safetensors_writer *writer, const pd_tensor_shape *ten
   return good;
 }
 
-bool pd_safetensors_create(pd_safetensors_writer *writer, const char *path, const pd_tensor_shape *tensors,
-                           int64_t count, int real_bytes, pd_problem *problem) {
+/* Everything but the file. */
+static bool lay_out(pd_safetensors_writer *writer, const char *path, const char *ending, const pd_tensor_shape *tensors,
+                    int64_t count, int real_bytes, pd_problem *problem) {
   *writer = (pd_safetensors_writer){.file = -1, .real_bytes = real_bytes, .path = strdup(path)};
   writer->names = calloc((size_t)count + 1, sizeof *writer->names);
   writer->begin = calloc((size_t)count + 1, sizeof *writer->begin);
   writer->written = calloc((size_t)count + 1, sizeof *writer->written);
-  const int room = asprintf(&writer->temporary, "%s.tmp", path);
+  const int room = asprintf(&writer->temporary, "%s%s", path, ending);
   if (room < 0) writer->temporary = NULL;
   bool good = writer->path != NULL && writer->temporary != NULL && writer->names != NULL && writer->begin != NULL &&
               writer->written != NULL;
@@ -471,8 +472,41 @@ bool pd_safetensors_create(pd_safetensors_writer *writer, const char *path, cons
     writer->count = i + 1;
     if (writer->names[i] == NULL) good = pd_problem_say(problem, "weights `%s`: not enough memory", path);
   }
-  good = good && start_file(writer, tensors, problem);
+  return good;
+}
+
+bool pd_safetensors_create(pd_safetensors_writer *writer, const char *path, const pd_tensor_shape *tensors,
+                           int64_t count, int real_bytes, pd_problem *problem) {
+  const bool good =
+      lay_out(writer, path, ".tmp", tensors, count, real_bytes, problem) && start_file(writer, tensors, problem);
   if (!good) pd_safetensors_discard(writer);
+  return good;
+}
+
+bool pd_safetensors_share(pd_safetensors_writer *writer, const char *path, const pd_tensor_shape *tensors,
+                          int64_t count, int real_bytes, bool first, pd_problem *problem) {
+  bool good = lay_out(writer, path, "", tensors, count, real_bytes, problem);
+  if (good && first) good = start_file(writer, tensors, problem);
+  if (good && !first) {
+    size_t length = 0;
+    free(header_text(writer, tensors, &length));
+    writer->data = 8 + (int64_t)length;
+    writer->file = open(path, O_WRONLY | O_CLOEXEC);
+    good = writer->file >= 0 || cannot_write(writer, errno, problem);
+  }
+  writer->made = false; /* it is not this writer's to remove */
+  if (!good) pd_safetensors_discard(writer);
+  return good;
+}
+
+bool pd_safetensors_part_done(pd_safetensors_writer *writer, int64_t *elements, pd_problem *problem) {
+  *elements = 0;
+  for (int64_t i = 0; i < writer->count; i++) *elements += writer->written[i];
+  bool good = fsync(writer->file) == 0 || cannot_write(writer, errno, problem);
+  const int closed = close(writer->file);
+  writer->file = -1;
+  if (good && closed != 0) good = cannot_write(writer, errno, problem);
+  pd_safetensors_discard(writer);
   return good;
 }
 

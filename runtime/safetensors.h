@@ -66,6 +66,11 @@ bool pd_safetensors_put(pd_safetensors_writer *writer, int64_t tensor, int64_t f
                         pd_problem *problem);
 /* Every element must have been put. Syncs, closes and gives the file its name; cleans up in any case. */
 bool pd_safetensors_finish(pd_safetensors_writer *writer, pd_problem *problem);
+/* The same file written by several: the first makes it, in place, before the others open it; each puts its elements and then
+ * says that it is done, which syncs and gives how many it put. That every element was put is for them to add up. */
+bool pd_safetensors_share(pd_safetensors_writer *writer, const char *path, const pd_tensor_shape *tensors, int64_t count,
+                          int real_bytes, bool first, pd_problem *problem);
+bool pd_safetensors_part_done(pd_safetensors_writer *writer, int64_t *elements, pd_problem *problem);
 void pd_safetensors_discard(pd_safetensors_writer *writer);
 
 #endif

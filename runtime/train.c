@@ -226,22 +226,35 @@ void pd_train(pd_run *run) {
   const pd_options *options = &run->options;
   pd_problem problem;
   step_state state = state_new(run);
+  state.updates = run->position.updates;
   const bool inside = pd_list_updates(&run->plan.pipeline) > 0;
   pd_progress_begin(&run->progress, run);
   if (inside && options->gradients != NULL) save_gradients(run, &state);
-  for (int64_t index = 0; index < options->steps; index++) {
+  pd_watch_requests(true);
+  for (int64_t index = run->position.step; index < options->steps && !run->stopped; index++) {
     const pd_step_record record = train_step(run, &state, index);
     if (index == 0 && options->gradients != NULL && !inside) {
       pd_weights_save(run->program, run->engine, &run->world, PD_WEIGHT_GRADIENTS, options->gradients);
     }
     if (!pd_log_step(&run->log, &record, &problem)) pd_fail(PD_EXIT_USAGE, "%s", problem.text);
     pd_progress_step(&run->progress, &record);
-    const bool last = record.step == options->steps;
+    const bool last = record.step == options->steps, asked = pd_watch_asked_to_end(&run->world);
+    const bool saves = last || asked || due(record.step, options->save_every);
+    run->position = (pd_position){record.step, state.updates};
     if (run->valid.samples > 0 && (last || due(record.step, options->eval_every))) pd_evaluate(run, record.step);
-    if (options->save != NULL && (last || due(record.step, run->program->save_every))) {
+    if (saves && (options->save != NULL || options->checkpoint != NULL)) {
       pd_check_replicas(run->engine, &run->world, run->program);
+    }
+    if (options->save != NULL && saves) {
       pd_weights_save(run->program, run->engine, &run->world, PD_WEIGHTS, options->save);
     }
+    if (options->checkpoint != NULL && saves) pd_checkpoint_save(run, run->position);
+    run->stopped = asked && !last;
+  }
+  pd_watch_requests(false);
+  if (run->stopped) {
+    pd_progress_say(&run->progress, true, "stopped by a signal after step %" PRId64 "%s", run->position.step,
+                    options->checkpoint != NULL ? "; --resume goes on from there" : "");
   }
   pd_progress_end(&run->progress);
   state_free(&state);

@@ -2,6 +2,7 @@
 #ifndef PD_TRAIN_H
 #define PD_TRAIN_H
 
+#include "checkpoint.h"
 #include "data.h"
 #include "engine.h"
 #include "launch.h"
@@ -19,6 +20,8 @@ typedef struct pd_run {
   pd_engine *engine;
   pd_data train, valid;  /* samples 0: none given */
   double *valid_inverse; /* per normaliser: 1 / counted targets of the whole validation set */
+  pd_position position; /* where it stands */
+  bool stopped;         /* by a signal, before its last step */
   pd_log log;
   pd_progress progress;
 } pd_run;

@@ -253,6 +253,7 @@ static void handle(int signal, void (*handler)(int)) {
 void pd_watch_requests(bool taken) {
   handle(SIGTERM, taken ? on_request : SIG_DFL);
   handle(SIGINT, taken ? on_request : SIG_DFL);
+  handle(SIGUSR1, taken ? on_request : SIG_DFL); /* which mpirun forwards */
 }
 
 bool pd_watch_asked_to_end(const pd_world *world) {

@@ -24,7 +24,7 @@ bool pd_watch_speaks_first(void);
 /* The ranks of this node end with this status, unless they already do with another. */
 void pd_watch_all_leave(int code);
 
-/* While taken, SIGTERM and SIGINT ask for an end in order; a second one ends the process at once. */
+/* While taken, SIGTERM, SIGINT and SIGUSR1 ask for an end in order; a second one ends the process at once. */
 void pd_watch_requests(bool taken);
 /* Whether any rank was asked. Collective, and the same answer for all. */
 bool pd_watch_asked_to_end(const pd_world *world);

@@ -25,6 +25,7 @@ enum {
   PD_EXIT_PEER = 6,       /* another rank failed or was lost */
   PD_EXIT_PLAN = 7,       /* ranks run different plans, or the plan does not fit the program */
   PD_EXIT_MEMORY = 8,     /* not enough memory */
+  PD_EXIT_STOPPED = 75,   /* a signal asked for an end; a checkpoint was written if there is a place for one */
   /* of programs for CUDA */
   PD_EXIT_NO_DEVICE = 9,      /* there is no device */
   PD_EXIT_DRIVER = 10,        /* there is no driver, or it is too old */

@@ -51,9 +51,6 @@ static void check_target(Compilation *c) {
   if (config->compute == PRECISION_BF16 && config->target == TARGET_HOST)
     diag_warning(c->diagnostics, "W0901", key_span(c->module, "precision", "compute"),
                  "`compute=bf16` runs in f32 on the host target; the plan counts f32 bytes");
-  if (config->checkpoint.count)
-    diag_warning(c->diagnostics, "W0902", config->checkpoint.at[0].span,
-                 "`checkpoint < >` does nothing in this version; `--save` and `--init` of the program save and load weights");
 }
 
 static void refuse_on_cuda(Compilation *c, Span span, const char *what) {

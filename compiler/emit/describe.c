@@ -1,4 +1,5 @@
 /* The runtime's description of a program, filled from the planned graph. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "emit/writer.h"
@@ -204,6 +205,13 @@ static void describe_recipe(Arena *arena, const Config *config, pd_program *prog
   pd_text_pair *pairs = ARENA_ARRAY(arena, pd_text_pair, config->data.count + 1);
   for (uint32_t i = 0; i < config->data.count; i++) pairs[i] = (pd_text_pair){config->data.at[i].key, config->data.at[i].value};
   program->section_data = pairs;
+  for (uint32_t i = 0; i < config->checkpoint.count; i++) {
+    const KeyValue *pair = &config->checkpoint.at[i];
+    if (strcmp(pair->key, "dir") == 0) program->checkpoint_dir = pair->value;
+    if (strcmp(pair->key, "load") == 0) program->checkpoint_load = pair->value;
+    if (strcmp(pair->key, "keep") == 0) program->checkpoint_keep = strtoll(pair->value, NULL, 10);
+    if (strcmp(pair->key, "resume") == 0) program->checkpoint_resume = strcmp(pair->value, "true") == 0;
+  }
   program->section_data_count = (int)config->data.count;
 }
 

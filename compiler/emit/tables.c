@@ -142,6 +142,9 @@ void write_tables(Writer *w) {
   write_line(w, ".rate = %s, .peak = %.17g, .floor = %.17g, .warmup = %.17g, .end = %.17g, .decay_from = %.17g,", rates[p->rate], p->peak, p->floor, p->warmup, p->end, p->decay_from);
   write_line(w, ".steps = %lld, .eval_every = %lld, .save_every = %lld, .log_every = %lld, .seed = %lld,", (long long)p->steps,
              (long long)p->eval_every, (long long)p->save_every, (long long)p->log_every, (long long)p->seed);
+  write_line(w, ".checkpoint_dir = %s, .checkpoint_load = %s, .checkpoint_keep = %lld, .checkpoint_resume = %d,",
+             p->checkpoint_dir ? quoted(w, p->checkpoint_dir) : "NULL", p->checkpoint_load ? quoted(w, p->checkpoint_load) : "NULL",
+             (long long)p->checkpoint_keep, p->checkpoint_resume);
   write_line(w, ".section_data_count = %d, .section_data = section_data,", p->section_data_count);
   write_line(w, ".forward_flops = %.17g, .step_flops = %.17g,", p->forward_flops, p->step_flops);
   if (w->cuda) write_cuda_members(w, p);
