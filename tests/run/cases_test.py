@@ -290,7 +290,7 @@ def test_step_without_a_counted_target_changes_nothing():
 def fewer_microbatches_than_stages(count):
     sizes, data = gpt(8, 16, 2, 32, 8, count), gpt_data(2 * count, 8, 32)
     reference = run_gpt(sizes, layout(), 2, data)
-    for kind in ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "eager-1f1b"):
+    for kind in ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "eager-1f1b", "interleaved-zb", "breadth-first"):
         defines = layout(pp=8, kind=kind)
         result = pdc("-fsyntax-only", *harness.words_of({**sizes, **defines}), "-", source=read_program("gpt"))
         if result.code == 0:
@@ -361,6 +361,8 @@ def messages_of_every_size(wide, environment):
     one = once(("big", wide), lambda: train(harness.build(BIG, {"wide": wide, **layout()}), "--steps=1", data=data))
     for kind, chunks in (("1f1b", 1), ("interleaved", 2)):
         program = harness.build(BIG, {"wide": wide, **layout(pp=4, kind=kind, chunks=chunks)})
+        made = plan(BIG, {"wide": wide, **layout(pp=4, kind=kind, chunks=chunks)})
+        check(made["certificate"]["acyclic"]["rendezvous"], "%s may stop for good where sends wait" % kind)
         run = train(program, "--steps=1", data=data, environment=environment)
         same_bits(run, one, "%s, rows of %d" % (kind, wide))
 
@@ -376,6 +378,8 @@ def test_v_placement_puts_the_last_stage_on_the_first_rank():
     defines = layout(pp=4, kind="zb-v", chunks=2)
     placement = plan(read_program("gpt"), {**sizes, **defines})["schedule"]["placement"]
     check(placement == [0, 1, 2, 3, 3, 2, 1, 0], "placement %s" % placement)
+    last = plan(read_program("gpt"), {**sizes, **defines})["chunks"][-1]
+    check(last["rank"] == 0 and last["layers"][-1]["name"] == "loss", "the loss is on rank 0: %s" % last["layers"])
     same_bits(run_gpt(sizes, defines, 2, data), run_gpt(sizes, layout(), 2, data), "zb-v")
 
 
@@ -410,6 +414,51 @@ def test_every_microbatch_has_its_own_loss():
     close(row_answer(targets)[1], [-0.15, -0.05, 0.05, 0.15], 1e-12, "the hand-computed gradient", relative=False)
     for kind in ("gpipe", "1f1b", "zb-h1"):
         check_row(targets, layout(pp=2, kind=kind))
+
+
+def test_memory_does_not_grow_with_the_number_of_microbatches():
+    """Weight gradients are added up as they come; planned bytes are allocated bytes."""
+    sizes = gpt(8, 256, 4, 1000, 64, 64)
+
+    def totals(kind, count):
+        made = plan(read_program("gpt"), {**sizes, **layout(pp=4, kind=kind, microbatch=64 // count)})
+        check(made["batch"]["microbatches"] == count, made["batch"])
+        return [rank["memory"]["total"] for rank in made["ranks"]]
+
+    gpipe = totals("gpipe", 8)
+    for kind in ("1f1b", "zb-h1"):
+        fewest = totals(kind, 8)
+        check(all(mine < theirs for mine, theirs in zip(fewest, gpipe)), "%s needs %s bytes, gpipe %s" % (kind, fewest, gpipe))
+        for count in (16, 32, 64):
+            more = totals(kind, count)
+            check(all(b <= 1.05 * a for a, b in zip(fewest, more)), "%s with 8 micro-batches %s bytes, with %d %s" % (kind, fewest, count, more))
+
+
+# the second stage looks up the same ids as the first: rows k and 2k+1 add up to 3k+1, in whole numbers that f32 holds
+IDS = """
+dim batch = 4, seq = 1, vocab = 50257, one = 1;
+shard < vocab=tp; >
+data < shuffle=off; >
+optimizer < kind=sgd; lr=0; >
+model ids(tokens: i32[batch, seq], y: f32[batch, seq, one]) {
+  frozen param first: [vocab, one], second: [vocab, one];
+  param b: [one] = 0;
+  x = gather(first, tokens) + b;
+  loss mse(x + gather(second, tokens), y);
+}
+"""
+
+
+def test_token_ids_are_whole_at_every_stage():
+    ids = [2049, 32651, 50256, 64]
+    init = {"first": tensor([[float(k)] for k in range(50257)]), "second": tensor([[2.0 * k + 1] for k in range(50257)])}
+    data = {"tokens": tensor([[k] for k in ids], "I32"), "y": tensor([[[3.0 * k + 1]] for k in ids])}
+    for defines in (layout(), layout(pp=2), layout(pp=2, microbatch=2, kind="zb-h1")):
+        program = harness.build(IDS, defines)
+        run = train(program, "--steps=1", data=data, init={**init, "b": tensor([0.0])})
+        check(run.losses == [0.0], "%s: loss %s" % (defines, run.losses))
+    other = {**data, "y": tensor([[[3.0 * k + 2]] for k in ids])}
+    check(train(program, "--steps=1", data=other, init={**init, "b": tensor([0.0])}).losses == [1.0], "an id that is off by a half is seen")
 
 
 # logits are row k of a frozen table with 10 at place k: a target that belongs to another sample costs 10 more

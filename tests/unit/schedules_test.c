@@ -2,10 +2,12 @@
  * thousands of schedules that are each wrong in one place, and some that are changed and still right.
  *
  * Sizes: up to 16 ranks, 4 chunks a rank and 5 pp micro-batches. Where all of them take long, every n-th is taken,
- * always the same; PD_TEST_FULL=1 in the environment takes all. Costs are whole numbers, so every figure is exact. */
+ * always the same; PD_TEST_FULL=1 in the environment takes all. Costs are whole numbers, so every figure is exact.
+ * PD_TEST_MUTANTS=FILE writes the mutants, for tests/golden/torch_mutants.py. */
 #include <math.h>
 #include <stdlib.h>
 
+#include "artifact/artifact.h"
 #include "unit/schedule_help.h"
 
 enum { MOST_RANKS = 16, MOST_CHUNKS = 4 };
@@ -884,8 +886,21 @@ static bool told_rightly(const Mutant *mutant, Mutation mutation, Certificate c)
   return !mutant->name[0] || strstr(c.why, mutant->name[0]) || strstr(c.why, mutant->name[1]);
 }
 
+/* Those that PyTorch's lists can say: one copy of the model, a flush. As CSV with waits, behind a line that names it. */
+static void write_mutant(FILE *file, const char *kind, Mutation mutation, const pd_pipeline *pipeline) {
+  if (!file || pipeline->copies > 1 || pipeline->step > 0) return;
+  Arena *arena = arena_new();
+  Text text = {.arena = arena};
+  schedule_write_waits_csv(arena, pipeline, &text);
+  fprintf(file, "= %s, pp %d, chunks %d, microbatches %lld: %s\n%s", kind, pipeline->pp, pipeline->chunk_count,
+          (long long)pipeline->microbatches, mutation == MUTATIONS ? "none" : mutation_names[mutation], text.at);
+  arena_free(arena);
+}
+
 Test(mutants, are_all_rejected_for_the_right_reason, .timeout = 120) {
   Random random = {2024};
+  const char *path = getenv("PD_TEST_MUTANTS");
+  FILE *file = path ? fopen(path, "w") : NULL;
   int rejected[MUTATIONS] = {0}, total = 0, rounds = full_range() ? 400 : 40;
   static const int ranks[] = {2, 4, 6};
   for (const char *const *name = schedule_names(); *name; name++)
@@ -897,6 +912,7 @@ Test(mutants, are_all_rejected_for_the_right_reason, .timeout = 120) {
       cr_assert_gt(v, 0, "%s", *name);
       pd_pipeline good = make_with_messages(all, kind_named(*name), pp, v, m, true);
       cr_assert(accepted(schedule_certify(all, &good)));
+      write_mutant(file, *name, MUTATIONS, &good);
       for (Mutation mutation = 0; mutation < MUTATIONS; mutation++)
         for (int round = 0; round < rounds; round++) {
           Arena *arena = arena_new();
@@ -907,6 +923,7 @@ Test(mutants, are_all_rejected_for_the_right_reason, .timeout = 120) {
             cr_assert(told_rightly(&mutant, mutation, c), "%s p %d, %s, round %d: %s; expected: %s %s", *name, pp,
                       mutation_names[mutation], round, c.why ? c.why : "accepted", mutant.say[0] ? mutant.say[0] : "",
                       mutant.name[0] ? mutant.name[0] : "");
+            write_mutant(file, *name, mutation, &mutant.pipeline);
             rejected[mutation]++, total++;
           }
           arena_free(arena);
@@ -916,6 +933,7 @@ Test(mutants, are_all_rejected_for_the_right_reason, .timeout = 120) {
   for (int mutation = 0; mutation < MUTATIONS; mutation++)
     cr_assert_gt(rejected[mutation], 200, "%s: only %d", mutation_names[mutation], rejected[mutation]);
   cr_assert_geq(total, 5000);
+  if (file) fclose(file);
   cr_log_info("%d mutants rejected: %d %d %d %d %d %d %d %d", total, rejected[0], rejected[1], rejected[2], rejected[3],
               rejected[4], rejected[5], rejected[6], rejected[7]);
 }
