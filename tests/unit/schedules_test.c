@@ -414,7 +414,7 @@ static void check_costs(const char *name, int pp, int v, int64_t m, Costs c) {
 Test(closed_forms, hold_for_whole_random_costs, .timeout = 120) {
   Random random = {2025};
   for (const char *const *name = schedule_names(); *name; name++)
-    for (int pp = 1; pp <= 8; pp++)
+    for (int pp = 1; pp <= MOST_RANKS; pp++)
       for (int v = 1; v <= MOST_CHUNKS; v++)
         for (int64_t m = 1; m <= 5 * pp + 2; m++) check_costs(*name, pp, v, m, draw_costs(&random));
 }
