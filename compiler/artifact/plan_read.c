@@ -346,6 +346,49 @@ static bool read_ranks(PlanReader *reader) {
 
 /* ---- communicators ---- */
 
+/* Buckets of gradients come in order, each after the last weight gradient of a chunk that its rank reduces; what has no
+ * weight gradients, and tied parameters, at the end. */
+static bool read_buckets(PlanReader *reader, size_t index, const json_t *communicator) {
+  const pd_pipeline *pipeline = &reader->document->pipeline;
+  const pd_action_list *list = &pipeline->ranks[whole(communicator, "pp_rank")];
+  const json_t *operations = json_object_get(communicator, "operations");
+  for (size_t k = 0; k < json_array_size(operations); k++) {
+    const json_t *operation = json_array_get(operations, k), *bucket = json_object_get(operation, "bucket");
+    const char *after = json_string_value(json_object_get(operation, "after"));
+    if (!bucket || strcmp(after, "end") == 0) continue;
+    if (json_integer_value(bucket) != (int64_t)k)
+      WRONG(reader, "$.communicators[%zu].operations[%zu].bucket is %lld: buckets are numbered in order", index, k,
+            (long long)json_integer_value(bucket));
+    pd_action said, last = {PD_F, 0, 0};
+    bool known = pd_action_parse(after, &said), found = false;
+    for (int64_t i = 0; known && i < list->count; i++) {
+      pd_action action = list->at[i];
+      if (action.chunk != said.chunk || (action.kind != PD_B && action.kind != PD_W)) continue;
+      last = action;
+      found = true;
+    }
+    if (!found || last.kind != said.kind || last.microbatch != said.microbatch)
+      WRONG(reader, "$.communicators[%zu].operations[%zu].after is \"%.40s\", not a chunk's last weight gradient on rank %lld",
+            index, k, after, (long long)whole(communicator, "pp_rank"));
+  }
+  return true;
+}
+
+/* Replicas have their gradients reduced, and only they: once a chunk, in the lists. Without a flush reductions belong to
+ * the updates. */
+static bool read_reductions(PlanReader *reader) {
+  const pd_pipeline *pipeline = &reader->document->pipeline;
+  bool wanted = whole(json_object_get(reader->root, "parallel"), "dp") > 1 || pipeline->copies > 1, found = false;
+  for (int rank = 0; rank < pipeline->pp; rank++)
+    for (int64_t i = 0; i < pipeline->ranks[rank].count; i++)
+      found |= pipeline->ranks[rank].at[i].kind == PD_REDUCE_GRAD;
+  if (pipeline->step == 0 && wanted != found)
+    WRONG(reader, wanted ? "$.ranks has no REDUCE_GRAD, but dp is %lld: gradients of replicas would differ"
+                         : "$.ranks has REDUCE_GRAD, but dp is %lld",
+          (long long)whole(json_object_get(reader->root, "parallel"), "dp"));
+  return true;
+}
+
 static bool read_communicators(PlanReader *reader) {
   const json_t *parallel = json_object_get(reader->root, "parallel"),
                *all = json_object_get(reader->root, "communicators");
@@ -367,8 +410,10 @@ static bool read_communicators(PlanReader *reader) {
       if (!json_object_get(operation, "tensor") == !json_object_get(operation, "bucket"))
         WRONG(reader, "$.communicators[%zu].operations[%zu] must name a tensor or a bucket", i, k);
     }
+    bool buckets = strcmp(axis, "dp") == 0 && json_object_get(communicator, "pp_rank");
+    if (buckets && reader->document->pipeline.step == 0 && !read_buckets(reader, i, communicator)) return false;
   }
-  return true;
+  return read_reductions(reader);
 }
 
 /* ---- prediction ---- */

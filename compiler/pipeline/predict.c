@@ -1,7 +1,8 @@
 /* The pipeline is played three times: computations alone, with their all-reduces, and with messages that take time; the
  * differences are what each adds. Reductions of gradients then run on every rank beside its list, one after another,
  * each from the REDUCE_GRAD of its chunk on: only what reaches beyond the end of all lists is exposed. Tied gradients
- * are summed when the lists of all their holders are done, and reduced over replicas after that.
+ * are summed when the lists of all their holders are done, and reduced over replicas after that. Without a flush every
+ * update waits for its reduction.
  *
  * Not counted: the update of weights, reading data, and messages of a few bytes at the end of a step. */
 #include "pipeline/predict.h"
@@ -156,12 +157,18 @@ static double reduction_time(const Predictor *p, int rank, int chunk) {
   return time;
 }
 
+/* How often a chunk's gradients are reduced in the lists. */
+static double updates_of(const pd_pipeline *pipeline) {
+  return pipeline->step > 0 ? (double)(pipeline->microbatches / pipeline->step) : 1;
+}
+
 static void count_reductions(Predictor *p) {
   for (int rank = 0; rank < p->pipeline->pp; rank++) {
     const pd_bucket *buckets;
     int count = pd_layout_buckets(p->layouts[rank], &buckets);
     for (int b = 0; b < count; b++)
       p->out->ranks[rank].sent_replicas +=
+          updates_of(p->pipeline) *
           ring_bytes((double)(buckets[b].elements * pd_wide_bytes(p->program)), p->program->dp);
   }
   for (int chunk = 0; chunk < p->pipeline->chunk_count; chunk++)
@@ -198,6 +205,10 @@ static void price_end(Predictor *p, double lists) {
   int pp = p->pipeline->pp;
   double *clock = ARENA_ARRAY(p->arena, double, pp), *channel = ARENA_ARRAY(p->arena, double, pp);
   finish(p, clock, channel);
+  for (int chunk = 0; p->pipeline->step > 0 && chunk < p->pipeline->chunk_count; chunk++) {
+    int rank = p->pipeline->rank_of[chunk];
+    channel[rank] = fmax(channel[rank], clock[rank]) + updates_of(p->pipeline) * p->out->chunks[chunk].reduce;
+  }
   sum_all_tied(p, clock);
   double summed = fmax(lists, largest_of(clock, pp));
   for (int rank = 0; rank < pp; rank++) {

@@ -120,6 +120,14 @@ def test_reductions_hide_in_the_cool_down():
     check(fast["chunks"][2]["reduce_ns"] > 0 and slow["exposed_ns"]["dp"] > slow["chunks"][0]["reduce_ns"], "a slow one does not hide: %s" % slow)
 
 
+def test_without_a_flush_every_update_is_reduced():
+    made = plan(PRODUCTS, {"parallel.pp": 2, "parallel.dp": 2, "schedule.kind": "pipedream-2bw", "cluster.flops": 1e9, "cluster.bandwidth": 1e8})
+    p = made["prediction"]
+    updates = made["batch"]["microbatches"] // made["schedule"]["update_every"]
+    check(updates == 2 and p["exposed_ns"]["dp"] > 0, "%d updates: %s" % (updates, p))
+    check(p["ranks"][0]["sent_bytes"]["dp"] == updates * 2 * 64 * 64 * 4, "bytes: %s" % p["ranks"])
+
+
 def test_groups_over_nodes():
     """Ring inside a node, ring between nodes, or both: scattered inside, all-reduced between, gathered inside."""
     n, flops = 64, {"cluster.flops": 1e9, "cluster.bandwidth": 1e9, "cluster.latency": 1e-6, "cluster.node_bandwidth": 1e8, "cluster.node_latency": 2e-5}

@@ -300,9 +300,32 @@ def test_altered_plans():
         other = json.loads(text)
         change(other)
         refused(canonical(other), fact)
-    other = json.loads(harness.emit("plan", harness.read_program("gpt"), {"parallel__pp": 2, "parallel__dp": 2}))
-    other["communicators"][-1]["size"] = 9
-    refused(canonical(other), "$.communicators[", "].size is 9, but dp is 2")
+    text = harness.emit("plan", harness.read_program("gpt"), {"parallel__pp": 2, "parallel__dp": 2})
+
+    def without_reductions(p):
+        for rank in p["ranks"]:
+            rank["actions"] = [action for action in rank["actions"] if "REDUCE" not in action]
+
+    def moved(p, chunk, before):
+        actions = p["ranks"][chunk]["actions"]
+        actions.remove("%dREDUCE_GRAD" % chunk)
+        actions.insert(actions.index(before), "%dREDUCE_GRAD" % chunk)
+    last = json.loads(text)["batch"]["microbatches"] - 1
+    for change, facts in (
+            (lambda p: p["communicators"][-1].update(size=9), ("$.communicators[", "].size is 9, but dp is 2")),
+            (without_reductions, ("$.ranks has no REDUCE_GRAD, but dp is 2",)),
+            (lambda p: p["ranks"][0]["actions"].remove("0REDUCE_GRAD"), ("0REDUCE_GRAD is missing on rank 0",)),
+            (lambda p: p["ranks"][1]["actions"].append("1REDUCE_GRAD"), ("1REDUCE_GRAD stands twice on rank 1",)),
+            (lambda p: moved(p, 1, "1B%d" % last), ("1REDUCE_GRAD comes before 1B%d on rank 1" % last,)),
+            (lambda p: p["communicators"][-1]["operations"][0].update(after="1B0"), ('.after is "1B0", not a chunk\'s last weight gradient on rank 1',)),
+            (lambda p: p["communicators"][-1]["operations"][0].update(bucket=3), (".bucket is 3: buckets are numbered in order",))):
+        other = json.loads(text)
+        change(other)
+        refused(canonical(other), *facts)
+    other = json.loads(harness.emit("plan", harness.read_program("gpt"), {"parallel__pp": 2}))
+    for rank in (0, 1):
+        other["ranks"][rank]["actions"].append("%dREDUCE_GRAD" % rank)
+    refused(canonical(other), "$.ranks has REDUCE_GRAD, but dp is 1")
 
 
 def test_layout_strings():
