@@ -151,6 +151,17 @@ static void not_supported(Sem *sem, const char *section, const char *key, bool u
               "leave `%s` out%s%s", key, *instead ? "; " : "", instead);
 }
 
+/* What is said of links between nodes means nothing while nobody says where nodes end. */
+static void check_nodes(Sem *sem) {
+  static const char *const keys[] = {"node_bandwidth", "node_latency"};
+  for (int i = 0; i < 2 && sem->out->config.ranks_per_node <= 0; i++) {
+    const SectionKey *key = &sem->keys[row_index("cluster", keys[i])];
+    if (!key->value) continue;
+    diag_help(report(sem, "E0521", key->value->span, "`%s` is of links between nodes, but no rank is on another node", keys[i]),
+              "say how many ranks share a node: `cluster < ranks_per_node=8; … >`; or leave `%s` out", keys[i]);
+  }
+}
+
 void fill_config(Sem *sem) {
   Config *config = &sem->out->config;
   for (int i = 0; i < key_count; i++) store(sem, i);
@@ -173,6 +184,7 @@ void fill_config(Sem *sem) {
   config->schedule_span = schedule ? schedule->name.span : NO_SPAN;
   config->chunks_said = sem->keys[row_index("schedule", "chunks")].value != NULL;
   config->cluster_span = cluster ? cluster->name.span : NO_SPAN;
+  check_nodes(sem);
   not_supported(sem, "parallel", "cp", config->cp > 1,
                 "`tp`, `recompute=full` and a small `microbatch` make room for long sequences");
   not_supported(sem, "parallel", "ep", config->ep > 1, "`tp` divides the weights of a layer");

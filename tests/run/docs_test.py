@@ -238,9 +238,10 @@ def test_documented_keys_are_accepted():
             value = choices[-1]
         section, name = key.split(".")
         text = '"%s"' % value if kind == "string" else value
+        more = "ranks_per_node=8; " if key.startswith("cluster.node_") else ""
         wanted = 1 if default == "none" and "version refuses it" in meaning else 0
-        for result in (pdc("check", "-D", "%s=%s" % (key, value), "-", source=TINY),
-                       pdc("check", "-", source="%s < %s=%s; >\n%s" % (section, name, text, TINY))):
+        for result in (pdc("check", "-D", "%s=%s" % (key, value), *(["-D", "cluster." + more[:-2]] if more else []), "-", source=TINY),
+                       pdc("check", "-", source="%s < %s=%s; %s>\n%s" % (section, name, text, more, TINY))):
             check(result.code == wanted, "%s=%s should %s: %s" % (key, value, "be refused" if wanted else "be accepted", result.describe()))
             codes = re.findall(r"error\[(\w+)\]", result.err)
             check(not {"E0206", "E0208", "E0209"} & set(codes), "%s=%s: %s" % (key, value, result.err))

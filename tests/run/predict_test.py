@@ -132,8 +132,8 @@ def test_groups_over_nodes():
     """Ring inside a node, ring between nodes, or both: scattered inside, all-reduced between, gathered inside."""
     n, flops = 64, {"cluster.flops": 1e9, "cluster.bandwidth": 1e9, "cluster.latency": 1e-6, "cluster.node_bandwidth": 1e8, "cluster.node_latency": 2e-5}
     M = 4 * n * n * 4  # bytes of the gradients
-    for per_node, k, nodes in ((None, 4, 1), (8, 4, 1), (1, 1, 4), (2, 2, 2), (3, 3, 2)):
-        made = plan(PRODUCTS, {"parallel.dp": 4, **flops, **({"cluster.ranks_per_node": per_node} if per_node else {})})
+    for per_node, k, nodes in ((8, 4, 1), (4, 4, 1), (1, 1, 4), (2, 2, 2), (3, 3, 2)):
+        made = plan(PRODUCTS, {"parallel.dp": 4, "cluster.ranks_per_node": per_node, **flops})
         wanted = 2 * (k - 1) * (1e-6 + M / k / 1e9) + 2 * (nodes - 1) * (2e-5 + M / k / nodes / 1e8)
         check(made["prediction"]["chunks"][0]["reduce_ns"] == whole(wanted * 1e9), "%s ranks a node: %s, by hand %s" % (
             per_node, made["prediction"]["chunks"], wanted * 1e9))
