@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "check.h"
 #include "engine_model.h"
@@ -334,6 +335,65 @@ _Noreturn static void differ(const model *m) {
   exit(1);
 }
 
+/* ---- reductions hide ----
+ *
+ * Replica 1 does not end its last weight gradient of the last chunk before replica 0 has begun those of the first: which
+ * it can only if it does not wait in the REDUCE_GRAD between them. */
+
+static pd_segment_function *plain_embed, *plain_head;
+static int64_t embeds, heads, head_count;
+static bool told; /* the message of replica 0 has come */
+
+static void embed_that_tells(const pd_frame *f) {
+  if (embeds++ == 0 && world.dp_rank == 0) MPI_Send(NULL, 0, MPI_INT, 1, 7, MPI_COMM_WORLD);
+  plain_embed(f);
+}
+
+static void head_that_waits(const pd_frame *f) {
+  plain_head(f);
+  if (++heads < head_count || world.dp_rank == 0) return;
+  int there = 0;
+  for (int i = 0; i < 20000 && !there; i++) {
+    MPI_Iprobe(0, 7, MPI_COMM_WORLD, &there, MPI_STATUS_IGNORE);
+    if (!there) usleep(1000);
+  }
+  told = there;
+}
+
+static void reductions_hide(const int *n) {
+  context = "reductions hide";
+  model m;
+  model_build(&m, 1, 2, 1, n[3], n[4], (variant){false, false, PD_SGD});
+  plain_embed = m.segments[0].weight_grad;
+  plain_head = m.segments[3].weight_grad;
+  m.segments[0].weight_grad = embed_that_tells;
+  m.segments[3].weight_grad = head_that_waits;
+  head_count = m.program.microbatches;
+  schedule s = schedule_make(&m.program, STYLE_GPIPE, (shape){2, false, 0, 1, 1}, true);
+  pd_action_list *list = &s.ranks[0];
+  int64_t last = 0;
+  for (int64_t i = 0; i < list->count; i++) {
+    if (list->at[i].kind == PD_B && list->at[i].chunk == 1) last = i;
+  }
+  /* the two reductions stand at the end, chunk 1's first: it goes behind that chunk's last backward */
+  memmove(&list->at[last + 2], &list->at[last + 1], (size_t)(list->count - 3 - last) * sizeof list->at[0]);
+  list->at[last + 1] = (pd_action){PD_REDUCE_GRAD, 1, PD_NO_MICROBATCH};
+  model_use(&m);
+  pd_engine *engine = pd_engine_new(&m.program, &s.pipeline, &world, "host");
+  pd_engine_initialise(engine, 1234);
+  double inverse = inverse_count(0, m.program.batch), results[2];
+  fill_rows(engine, &m.program, 0);
+  pd_engine_step(engine, 0, 99, &inverse, results);
+  if (world.dp_rank == 0) {
+    passed++;
+  } else {
+    check(told, "the other replica went on behind its REDUCE_GRAD");
+  }
+  if (world.dp_rank == 1) MPI_Recv(NULL, 0, MPI_INT, 0, 7, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  pd_engine_free(engine);
+  schedule_free(&s);
+}
+
 /* `who`: a rank, or "all". Ends the run with exit code 5 and one line that starts with "error:". */
 _Noreturn static void fail(const char *who) {
   if (strcmp(who, "all") == 0 || atoi(who) == world.rank) pd_fail(PD_EXIT_NUMERIC, "loss is not finite");
@@ -352,6 +412,7 @@ int main(int argc, char **argv) {
   pd_watch_open(&world, 0);
   if (argc > 6 && strcmp(argv[6], "differ") == 0) differ(&m);
   if (argc > 6) fail(argv[6]);
+  if (n[0] == 1 && n[1] == 2 && n[2] == 1) reductions_hide(n);
   record alone = run_alone_and_compare(n, (variant){false, false, PD_ADAMW}, 1);
   all_schedules(&m, &alone);
   all_copies(&m, &alone, 1);

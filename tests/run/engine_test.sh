@@ -66,6 +66,8 @@ run f32 4 1 1 6 1
 run f32 3 1 1 1 1
 run f32 2 2 1 8 2
 run f32 1 3 2 6 1
+run f32 1 2 1 6 1
+run small 1 2 1 6 1
 run f32 1 1 4 4 2
 run f64 1 1 1 6 2
 run f64 2 2 2 8 1
