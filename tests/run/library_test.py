@@ -35,6 +35,10 @@ CALLS = {  # block: expression over h [batch, seq, n], and ids
     "gpt_block": "nn.gpt_block(h, heads=heads, head=head, hidden=hidden, drop=0.25, std=0.5)",
     "llama_block": "nn.llama_block(h, heads=heads, kv=kv, head=head, hidden=hidden, std=0.5)",
 }
+IMAGES = {  # over g [batch, 2, 3, 5]
+    "conv2d": "nn.conv2d(g, co=2)", "batchnorm": "nn.batchnorm(g)", "conv_block": "nn.conv_block(nn.conv_block(g, co=4), co=2, k=1)",
+    "residual": "nn.residual(g)",
+}
 
 
 def gradients_agree(expression):
@@ -53,6 +57,8 @@ def gradients_agree(expression):
             check(harness.norm(gradients[name].values) < 1e-14, "%s has a gradient: %s" % (name, gradients[name].values))
 
 
+for name, expression in IMAGES.items():
+    add("gradients of " + name, gradients_agree, "reshape(%s, batch, seq, n)" % re.sub(r"\bg\b", "reshape(h, batch, 2, 3, 5)", expression))
 for name, expression in CALLS.items():
     add("gradients of " + name, gradients_agree, expression)
 
@@ -60,7 +66,7 @@ for name, expression in CALLS.items():
 def test_every_block_is_called_here():
     with open(LIBRARY) as file:
         blocks = re.findall(r"^block (\w+)", file.read(), re.M)
-    missing = [name for name in blocks if not any("nn.%s(" % name in call for call in CALLS.values())]
+    missing = [name for name in blocks if not any("nn.%s(" % name in call for call in list(CALLS.values()) + list(IMAGES.values()))]
     check(len(blocks) >= 11 and not missing, "blocks without a gradient check: %s" % missing)
 
 
@@ -182,6 +188,33 @@ def test_rules_for_sizes_of_blocks():
     check(results[0][0] == results[1][0], "losses: %s" % [r[0] for r in results])
     tensors_equal(results[0][1], results[1][1], "weights")
     check(re.search(r"gpt_block\.mlp\.w1.*tp", results[1][2]), "w1 is divided: " + results[1][2])
+
+
+CHANNELS = """import "std/nn.pd" as nn;
+dim batch = 4, side = 6, class = 5;
+parallel < tp=%d; >
+shard < batch=dp; nn.conv_block.co=tp; nn.residual.c=tp; nn.conv2d.co=tp; >
+schedule < microbatch=2; >
+precision < compute=f64; >
+optimizer < kind=sgd; lr=0.1; >
+data < shuffle=off; >
+model net(x: f32[batch, 3, side, side], y: i32[batch]) {
+  t = nn.conv_block(x, co=4);
+  t = nn.residual(nn.residual(t));
+  t = nn.conv_block(t, co=8, s=2);
+  loss xent(nn.linear(avgpool(t), n=class), y);
+}
+"""
+
+
+def test_channels_of_blocks_over_tp():
+    random = Random(5)
+    data = {"x": random.reals([8, 3, 6, 6], "F64"), "y": random.integers([8], 5)}
+    runs = [train(build(CHANNELS % tp), "--steps=2", data=data) for tp in (1, 2)]
+    close(runs[1].losses, runs[0].losses, 1e-12, "losses")
+    tensors_close(runs[1].gradients, runs[0].gradients, 1e-11, "gradients", floor=1e-6)
+    local = harness.emit("sharding", CHANNELS % 2)
+    check(len(re.findall(r"conv2d\.weight.*tp", local)) >= 4, "filters are divided: " + local)
 
 
 harness.main(__name__)
