@@ -335,9 +335,11 @@ static bool out_of_range(const pd_data *data, int input, int64_t sample, int64_t
   const int64_t position = sample * source->stride + index;
   const int64_t byte = source->first + position * pd_element_bytes(source->type);
   char rule[96];
-  if (info->limit > 0) {
-    snprintf(rule, sizeof rule, "0 .. %" PRId64 " (limit %" PRId64 ")%s", info->limit - 1, info->limit,
-             info->is_target ? " or -100" : "");
+  if (info->limit > 0 && info->is_target) {
+    snprintf(rule, sizeof rule, "0 .. %" PRId64 " (limit %" PRId64 ") or %" PRId64, info->limit - 1, info->limit,
+             info->ignored);
+  } else if (info->limit > 0) {
+    snprintf(rule, sizeof rule, "0 .. %" PRId64 " (limit %" PRId64 ")", info->limit - 1, info->limit);
   } else {
     snprintf(rule, sizeof rule, "a whole number of 32 bits");
   }
@@ -384,10 +386,10 @@ static bool whole_row(const pd_data *data, int input, int64_t sample, const part
   for (int64_t o = 0; o < p->outer; o++) {
     for (int64_t i = 0; i < row; i++, index++, at += bytes) {
       const int64_t value = pd_element_whole_at(source->type, source->big_endian, at);
-      const bool ignored = info->is_target && value == PD_IGNORE;
+      const bool ignored = info->is_target && value == info->ignored;
       if (!ignored && (value < low || value > high)) return out_of_range(data, input, sample, index, value, problem);
       *counted += !ignored;
-      if (out != NULL && i >= from && i < to) *out++ = (int32_t)value;
+      if (out != NULL && i >= from && i < to) *out++ = ignored ? PD_IGNORE : (int32_t)value;
     }
   }
   return true;

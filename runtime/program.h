@@ -105,7 +105,8 @@ typedef struct pd_data_info {
   int64_t elements;                 /* of one sample, on one rank */
   int split_axis;                   /* axis of shape divided over tp, or PD_NONE */
   int64_t limit;                    /* values must lie in 0 .. limit-1 (size of the table or classes they index); 0: no rule */
-  bool is_target;                   /* targets of a loss: PD_IGNORE is allowed */
+  bool is_target;                   /* targets of a loss: those that are `ignored` count nowhere */
+  int64_t ignored;                  /* becomes PD_IGNORE when it is read */
 } pd_data_info;
 
 /* A product of the cuda target: C[m,n] = op(A) op(B), rows packed as in pd_kernels' gemm, `batch` of them one after the

@@ -209,6 +209,7 @@ void gradient_rule(Gradients *g, Builder *b, Id id, const Id *d_out) {
   case OP_LAYERNORM: simple_rule(g, b, op, OP_LAYERNORM_GRAD, 0, (Id[]){y, op->out[1], dz}, 3); break;
   case OP_RMSNORM: simple_rule(g, b, op, OP_RMSNORM_GRAD, 0, (Id[]){y, op->out[1], dz}, 3); break;
   case OP_SOFTMAX: simple_rule(g, b, op, OP_SOFTMAX_GRAD, 0, (Id[]){y, dz}, 2); break;
+  case OP_MAX: simple_rule(g, b, op, OP_MAX_GRAD, 0, (Id[]){x, dz}, 2); break;
   case OP_GATHER: simple_rule(g, b, op, OP_GATHER_GRAD, 0, (Id[]){op->in[1], dz}, 2); break;
   case OP_SDPA: attention_rule(g, b, op, dz); break;
   case OP_ROPE:

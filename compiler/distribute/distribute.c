@@ -226,6 +226,10 @@ void builder_append(Builder *b, Id id) {
     case OP_LAYERNORM:
     case OP_RMSNORM:
     case OP_SOFTMAX: check_row_operation(b, &copy); break;
+    case OP_MAX:
+      for (unsigned i = value_at(b, copy.out[0])->rank; i < value_at(b, copy.in[0])->rank; i++)
+        if (split(b, value_at(b, copy.in[0])->axes[i])) refuse_split(b, &copy, value_at(b, copy.in[0])->axes[i], op_name(copy.kind));
+      break;
     case OP_SDPA: check_attention(b, &copy); break;
     case OP_ROPE: {
       const Value *x = value_at(b, copy.in[0]);

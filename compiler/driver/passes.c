@@ -68,6 +68,7 @@ static bool check_cuda(Compilation *c) {
   for (uint32_t i = 0; i < graph->ops.count; i++) {
     const Op *op = &graph->ops.at[i];
     switch (op->kind) {
+    case OP_MAX:
     case OP_CONV2D:
     case OP_MAXPOOL:
     case OP_AVGPOOL:

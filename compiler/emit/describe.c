@@ -132,6 +132,7 @@ static void describe_data(Arena *arena, const Graph *graph, const Config *config
     pd_data_info *info = &data[i];
     info->name = input->name;
     info->is_integer = input->dtype == DT_I32;
+    info->ignored = input->ignores ? input->ignored : PD_IGNORE;
     info->rank = input->rank - 1;
     info->split_axis = PD_NONE;
     info->elements = axes_local_elements(graph, config, input->rank - 1u, input->axes + 1);

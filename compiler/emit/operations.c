@@ -247,8 +247,9 @@ static void write_rows(Writer *w, const Op *op) {
   const Value *x = &w->graph->values.at[op->in[0]];
   Call call = call_begin(w, op_name(op->kind));
   call_type(&call, write_type(w, op->in[0]));
-  call_size(&call, run(w, x, 0, x->rank - 1u));
-  call_width(&call, local(w, x->axes[x->rank - 1]));
+  unsigned row = op->kind == OP_MAX || op->kind == OP_MAX_GRAD ? (unsigned)op->integer[0] : 1; /* axes of a row */
+  call_size(&call, run(w, x, 0, x->rank - row));
+  call_width(&call, run(w, x, x->rank - row, x->rank));
   if (op->kind == OP_LAYERNORM || op->kind == OP_RMSNORM) call_real(&call, op->real[0]);
   for (unsigned k = 0; k < op->in_count; k++) call_in(&call, op->in[k]);
   for (unsigned k = 0; k < op->out_count; k++) call_out(&call, op->out[k]);
@@ -431,7 +432,9 @@ void write_operation(Writer *w, Id id) {
   case OP_RMSNORM:
   case OP_RMSNORM_GRAD:
   case OP_SOFTMAX:
-  case OP_SOFTMAX_GRAD: write_rows(w, op); break;
+  case OP_SOFTMAX_GRAD:
+  case OP_MAX:
+  case OP_MAX_GRAD: write_rows(w, op); break;
   case OP_GATHER: write_gather(w, op); break;
   case OP_GATHER_GRAD: write_gather_grad(w, op); break;
   case OP_SDPA:

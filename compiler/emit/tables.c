@@ -84,9 +84,9 @@ static void write_rest(Writer *w, const pd_program *p) {
   write_line(w, "static const pd_data_info data[] = {");
   for (int k = 0; k < p->data_count; k++) {
     const pd_data_info *i = &p->data[k];
-    write_line(w, "{.name = %s, .is_integer = %d, .rank = %d, .shape = %s, .elements = %lld, .split_axis = %d, .limit = %lld, .is_target = %d},",
+    write_line(w, "{.name = %s, .is_integer = %d, .rank = %d, .shape = %s, .elements = %lld, .split_axis = %d, .limit = %lld, .is_target = %d, .ignored = %lld},",
                quoted(w, i->name), i->is_integer, i->rank, longs(w, i->shape, i->rank), (long long)i->elements, i->split_axis,
-               (long long)i->limit, i->is_target);
+               (long long)i->limit, i->is_target, (long long)i->ignored);
   }
   write_line(w, "};");
   write_line(w, "static const char *const metrics[] = {");

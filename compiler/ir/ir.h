@@ -108,6 +108,9 @@ typedef struct Data { /* a model input */
   DType dtype;
   uint8_t rank;
   Id axes[MAX_RANK];
+  bool ignores; /* targets of an `xent`, which does not count those that are `ignored` */
+  int64_t ignored;
+  Span ignored_span;
 } Data;
 
 typedef struct Wire {

@@ -73,6 +73,10 @@ static void put_attributes(const Graph *graph, Text *out, const Op *op) {
       text_printf(out, "%s%lld", i ? " " : "", (long long)op->integer[i]);
     text_printf(out, ")");
     break;
+  case OP_MAX:
+  case OP_MAX_GRAD:
+    text_printf(out, " axes=%lld", (long long)op->integer[0]);
+    break;
   case OP_SLICE:
   case OP_SLICE_GRAD:
     text_printf(out, " axis=%lld begin=%lld", (long long)op->integer[0], (long long)op->integer[1]);

@@ -224,6 +224,12 @@ static void check_op(Check *check, Id id) {
                 same_axes(graph, in->rank, in->axes, out->rank, out->axes),
             "operation %u %s: x -> y of the same axes, and rstd", id, name);
     break;
+  case OP_MAX:
+    REQUIRE(check,
+            op->integer[0] >= 1 && op->integer[0] <= in->rank && out->rank + op->integer[0] == in->rank &&
+                same_axes(graph, out->rank, in->axes, out->rank, out->axes),
+            "operation %u max: the last axes of x go", id);
+    break;
   case OP_CONV2D:
     REQUIRE(check,
             op->in_count == 2 && in->rank == 4 && graph->values.at[op->in[1]].rank == 4 && out->rank == 4 &&

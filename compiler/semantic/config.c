@@ -339,6 +339,23 @@ static void check_stream(Sem *sem, const KeyValue *format) {
   }
 }
 
+/* What an `xent` ignores is found when the input is read; whoever looks it up would miss it. */
+static void check_ignored(Sem *sem) {
+  const Graph *graph = sem->graph;
+  for (uint32_t i = 0; i < graph->ops.count; i++) {
+    const Op *op = &graph->ops.at[i];
+    const Value *ids = op->kind == OP_GATHER ? &graph->values.at[op->in[1]] : NULL;
+    if (!ids || ids->kind != VALUE_DATA) continue;
+    const Data *data = &graph->data.at[ids->source];
+    if (!data->ignores || data->ignored == -100) continue;
+    Diag *diag = report(sem, "E0921", data->ignored_span, "`%s` is looked up by `gather` too, so `ignore` must be -100",
+                        data->name);
+    diag_label(diag, op->span, "looked up here");
+    diag_help(diag, "give the targets an input of their own");
+    return;
+  }
+}
+
 static void finish_data(Sem *sem) {
   const Config *config = &sem->out->config;
   for (uint32_t i = 0; i < config->data.count; i++) {
@@ -358,6 +375,7 @@ static void finish_data(Sem *sem) {
     if (inputs.length && inputs.length < 200) diag_note(diag, "its inputs are %s", inputs.at);
     spelling_help(&spelling, diag);
   }
+  check_ignored(sem);
   check_files(sem, "train");
   check_files(sem, "valid");
 }

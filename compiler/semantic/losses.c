@@ -32,10 +32,21 @@ Val rule_xent(Call *call) {
   int64_t ignore;
   bool usable = reals_and_integers(call, &logits, &targets);
   if (!integer_arg(call, 2, "ignore", -100, &ignore) || !usable) return val_error();
-  if (ignore != -100)
-    return fail(call, "E0921", call->slot[2]->span, "this version ignores targets of -100 only, not of %" PRId64,
-                ignore);
+  if (ignore < INT32_MIN || ignore > INT32_MAX)
+    return fail(call, "E0308", call->slot[2]->span, "targets have 32 bits, and `ignore` is %" PRId64, ignore);
   if (!loss_targets(call, logits, targets)) return val_error();
+  Data *data = &sem->graph->data.at[value_at(sem, targets.value)->source];
+  Span said = call->slot[2] ? call->slot[2]->span : call->expr->span;
+  if (data->ignores && data->ignored != ignore) {
+    Diag *diag = report(sem, "E0921", said, "`%s` is ignored at %" PRId64 " here, and at %" PRId64 " by another `xent`",
+                        data->name, ignore, data->ignored);
+    diag_label(diag, data->ignored_span, "%" PRId64, data->ignored);
+    diag_help(diag, "give both the same `ignore`, or each targets of its own");
+    return val_error();
+  }
+  data->ignores = true;
+  data->ignored = ignore;
+  data->ignored_span = said;
   Id inputs[2] = {logits.value, targets.value}, axes[MAX_RANK + 1];
   unsigned rank = value_at(sem, targets.value)->rank;
   const Id *classes = &value_at(sem, logits.value)->axes[rank];

@@ -128,9 +128,12 @@ static void check_shapes(Sem *sem, Symbol *block) {
     args[count] = ARENA_NEW(sem->arena, Expr);
     *args[count++] = (Expr){.kind = EXPR_NAME, .span = item->inputs[i].name.span, .name = item->inputs[i].name};
   }
+  Data first = sem->graph->data.at[0]; /* which the made inputs say they are */
+  sem->graph->data.at[0].ignores = false;
   begin_segment(sem, block->name, item->name.span);
   if (usable) call_block(sem, &caller, block, &call, count, args, names);
   sem->current = NO_ID;
+  sem->graph->data.at[0] = first;
   sem->graph->values.count = values;
   sem->graph->ops.count = ops;
   sem->graph->params.count = params;

@@ -66,6 +66,9 @@ typedef struct pd_image_window {
   void (*rmsnorm_grad)(int64_t rows, int64_t n, const R *y, const R *rstd, const R *dy, R *dx);                      \
   void (*softmax)(int64_t rows, int64_t n, const R *x, R *y);                                                        \
   void (*softmax_grad)(int64_t rows, int64_t n, const R *y, const R *dy, R *dx);                                     \
+  /* the largest of every row of n; its gradient goes to the first of them that is that large */                     \
+  void (*max)(int64_t rows, int64_t n, const R *x, R *y);                                                            \
+  void (*max_grad)(int64_t rows, int64_t n, const R *x, const R *dy, R *dx);                                         \
   /* out[i,:] = table[ids[i] - first,:] where first <= ids[i] < first + rows, else zeros (another rank's row) */     \
   void (*gather)(int64_t count, int64_t first, int64_t rows, int64_t width, const int32_t *ids, const R *table,      \
                  R *out);                                                                                            \

@@ -136,6 +136,24 @@ static void F(ref_softmax_grad)(int64_t rows, int64_t n, const R *y, const R *dy
   }
 }
 
+static int64_t F(ref_first_largest)(int64_t n, const R *x) {
+  int64_t at = 0;
+  for (int64_t i = 1; i < n; i++)
+    if (x[i] > x[at] || (x[i] != x[i] && x[at] == x[at])) at = i; /* what is no number is above all */
+  return at;
+}
+
+static void F(ref_max)(int64_t rows, int64_t n, const R *x, R *y) {
+  for (int64_t r = 0; r < rows; r++, x += n) y[r] = x[F(ref_first_largest)(n, x)];
+}
+
+static void F(ref_max_grad)(int64_t rows, int64_t n, const R *x, const R *dy, R *dx) {
+  for (int64_t r = 0; r < rows; r++, x += n, dx += n) {
+    for (int64_t i = 0; i < n; i++) dx[i] = 0;
+    dx[F(ref_first_largest)(n, x)] = dy[r];
+  }
+}
+
 static void F(ref_gather)(int64_t count, int64_t first, int64_t rows, int64_t width, const int32_t *ids, const R *table,
                           R *out) {
   for (int64_t i = 0; i < count; i++) {
@@ -575,6 +593,8 @@ const F(pd_kernels) F(pd_set_ref) = {
     .rmsnorm_grad = F(ref_rmsnorm_grad),
     .softmax = F(ref_softmax),
     .softmax_grad = F(ref_softmax_grad),
+    .max = F(ref_max),
+    .max_grad = F(ref_max_grad),
     .gather = F(ref_gather),
     .gather_grad = F(ref_gather_grad),
     .sdpa = F(ref_sdpa),

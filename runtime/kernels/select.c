@@ -11,8 +11,9 @@
 #define PD_FOR_EACH_KERNEL(DO)                                                                                         \
   DO(gemm)                                                                                                             \
   DO(contract)                                                                                                         \
-  DO(copy) DO(fill) DO(add) DO(scale) DO(sum_rows) DO(sum_cols) DO(layernorm) DO(layernorm_grad) DO(rmsnorm)           \
-      DO(rmsnorm_grad) DO(softmax) DO(softmax_grad) DO(gather) DO(gather_grad) DO(sdpa) DO(sdpa_grad) DO(rope)         \
+  DO(copy)                                                                                                             \
+  DO(fill) DO(add) DO(scale) DO(sum_rows) DO(sum_cols) DO(layernorm) DO(layernorm_grad) DO(rmsnorm) DO(rmsnorm_grad)   \
+      DO(softmax) DO(softmax_grad) DO(max) DO(max_grad) DO(gather) DO(gather_grad) DO(sdpa) DO(sdpa_grad) DO(rope)     \
           DO(conv2d) DO(conv2d_input_grad) DO(conv2d_filter_grad) DO(maxpool) DO(maxpool_grad) DO(avgpool)             \
               DO(avgpool_grad) DO(batchnorm) DO(batchnorm_given) DO(batchnorm_grad) DO(xent_max) DO(xent_sums)         \
                   DO(xent_loss) DO(xent_grad) DO(accuracy) DO(mse) DO(mse_grad) DO(dropout) DO(adamw) DO(lamb_moments) \

@@ -419,6 +419,7 @@ void model_build(model *m, int pp, int dp, int tp, int64_t batch, int64_t microb
   m->data[1] = m->data[0];
   m->data[1].name = "targets";
   m->data[1].is_target = true;
+  m->data[1].ignored = PD_IGNORE;
   m->normalisers[0] = 1;
   m->metrics[0] = "v2";
   m->program = (pd_program){.model = "test",

@@ -137,6 +137,9 @@ for expression, shape, wanted in (
         ("reshape(x, batch, 2, 6)", "2, 6", lambda x, w, p: x(p[0], (6 * p[1] + p[2]) // 4, (6 * p[1] + p[2]) % 4)),
         ("sum(x, e)", "seq", lambda x, w, p: sum(row(x, *p))),
         ("mean(x, 1)", "e", lambda x, w, p: sum(x(p[0], s, p[1]) for s in range(3)) / 3),
+        ("max(x, e)", "seq", lambda x, w, p: max(row(x, *p))),
+        ("min(x, 1)", "e", lambda x, w, p: min(x(p[0], s, p[1]) for s in range(3))),
+        ("x - max(x, e)", "seq, e", lambda x, w, p: x(*p) - max(row(x, p[0], p[1]))),
         ("softmax(x)", "seq, e", lambda x, w, p: math.exp(x(*p)) / sum(map(math.exp, row(x, p[0], p[1])))),
         ("layernorm(x, eps=0.1)", "seq, e", lambda x, w, p: normed(row(x, p[0], p[1]), True, 0.1)[p[2]]),
         ("rmsnorm(x)", "seq, e", lambda x, w, p: normed(row(x, p[0], p[1]), False)[p[2]]),
@@ -163,6 +166,35 @@ def test_parts_of_a_split():
     z = Tensor([2, 3, 6], [v - i for i, v in enumerate(joined)])
     run = train(build(source % ("seq, 6", "concat(b, axis=-1, d, a)")), "--steps=1", data={"x": x, "w": w, "z": z})
     close(run.losses, [sum(i * i for i in range(36)) / 36], 1e-12, "loss")
+
+
+# ---- targets that do not count ----
+
+IGNORE = """dim batch = 4, seq = 6, e = 5, vocab = 7;
+schedule < microbatch=2; >
+precision < compute=f64; >
+optimizer < kind=sgd; lr=0.1; >
+data < shuffle=off; >
+model m(x: f64[batch, seq, e], targets: i32[batch, seq]) {
+  param w: [e, vocab];
+  metric accuracy = accuracy(x @ w, targets);
+  loss xent(x @ w, targets%s);
+}
+"""
+
+
+def test_ignored_targets():
+    """ignore=3 is what -100 in the places of 3 is, in training and in evaluation; and 3 is no class then."""
+    random = Random(2)
+    x, targets = random.reals([8, 6, 5]), random.integers([8, 6], 7)
+    hidden = Tensor(targets.shape, [-100 if t == 3 else t for t in targets.values], "I32")
+    check(hidden.values != targets.values, "some targets are 3")
+    runs = [train(build(IGNORE % words), "--steps=2", data={"x": x, "targets": t}, valid={"x": x, "targets": t})
+            for words, t in ((", ignore=3", targets), ("", hidden))]
+    check(runs[0].losses == runs[1].losses and runs[0].evals == runs[1].evals, "losses %s" % [r.losses for r in runs])
+    harness.tensors_equal(runs[0].weights, runs[1].weights, "weights")
+    refused = start(build(IGNORE % ", ignore=3"), "--steps=2", data={"x": x, "targets": hidden})
+    check(refused.result.code == 3 and "must be 0 .. 6 (limit 7) or 3" in refused.result.err, refused.result.describe())
 
 
 # ---- initial values ----

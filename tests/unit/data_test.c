@@ -41,7 +41,7 @@ static const pd_data_info language_inputs[] = {
      .elements = 4,
      .split_axis = PD_NONE,
      .limit = 128,
-     .is_target = true}};
+     .is_target = true, .ignored = PD_IGNORE}};
 static const pd_program language = {.real_bytes = 4,
                                     .tp = 1,
                                     .batch = 2,
@@ -54,7 +54,7 @@ static const pd_program language = {.real_bytes = 4,
 
 static const pd_data_info image_inputs[] = {
     {.name = "x", .rank = 1, .shape = {6}, .elements = 6, .split_axis = PD_NONE},
-    {.name = "y", .is_integer = true, .rank = 0, .elements = 1, .split_axis = PD_NONE, .limit = 10, .is_target = true}};
+    {.name = "y", .is_integer = true, .rank = 0, .elements = 1, .split_axis = PD_NONE, .limit = 10, .is_target = true, .ignored = PD_IGNORE}};
 static const pd_program image = {.real_bytes = 4,
                                  .tp = 1,
                                  .batch = 2,

@@ -784,8 +784,8 @@ static const Wrong wrong_programs[] = {
     {BODY("param q: [embed, heads, head], k: [embed, kv, head]; a = sdpa(z @ q, z @ k, z @ k);"),
      "E0308",
      {"`heads` = 2", "`kv` = 1", "group=2"}},
-    {BODY("a = max(x, embed);"), "E0921", {"`max`"}},
-    {HEAD DATA "param w: [embed, class]; s = t; loss xent(z @ w, t, ignore=0);\n}\n", "E0921", {"-100"}},
+    {BODY("a = max(x, batch);"), "E0318", {"`max`"}},
+    {HEAD DATA "param w: [embed, class]; loss xent(z @ w, t, ignore=0) + xent(z @ w, t);\n}\n", "E0921", {"-100"}},
     /* layout */
     {HEAD "parallel < tp=0; >\n" DATA END, "E0401", {"`parallel.tp`", "`0`"}},
     {HEAD "parallel < tp=2; > shard < class=tp; >\n" DATA END, "E0402", {"`class` = 5", "tp = 2", "4 or 6"}},
