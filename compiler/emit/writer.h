@@ -69,10 +69,13 @@ void call_out(Call *call, Id value);
 void call_argument(Call *call, const char *type, const char *text);
 void call_end(Call *call);
 
-/* operations.c: one operation; loops.c: a fused run of element-wise ones; products.c: CONTRACT and SUM. */
+/* operations.c: one operation; loops.c: a fused run of element-wise ones; products.c: CONTRACT and SUM; images.c:
+ * convolutions and pools, batch normalisation. */
 void write_operation(Writer *w, Id op);
 void write_fused(Writer *w, const Id *ops, uint32_t count);
 void write_product(Writer *w, const Op *op);
+void write_image(Writer *w, const Op *op);
+void write_batchnorm(Writer *w, const Op *op);
 /* Type of what an operation writes, a gradient's accumulator or its result, and that as an argument. */
 const char *write_target_type(const Writer *w, const Op *op);
 void call_target(Call *call, const Op *op);

@@ -110,6 +110,27 @@ model m(x: f64[batch, one, two], y: f64[batch, one, two]) {
         check("running_mean" not in run.gradients, "a statistic has a gradient: %s" % sorted(run.gradients))
 
 
+def test_statistics_of_other_schedules():
+    """An update within the list takes the mean over its own micro-batches."""
+    source = """dim batch = 4, one = 1, two = 2;
+optimizer < kind=sgd; lr=0; >
+precision < compute=f64; >
+data < shuffle=off; >
+model m(x: f64[batch, one, two], y: f64[batch, one, two]) {
+  param w: [two] = 1;
+  a = x * w;
+  b = batchnorm(a, momentum=0.5);
+  c = b * 2;
+  loss mse(c, y);
+}
+"""
+    data = {"x": harness.Tensor((4, 1, 2), [1, 3, 5, 7, 10, 10, 10, 10], "F64"), "y": harness.Tensor((4, 1, 2), [0] * 8, "F64")}
+    for kind, mean, variance in (("pipedream", 6, 25 / 12 - 1 / 6), ("gpipe", 3.5, 0.5 + 10 / 6)):
+        run = train(build(source, {"schedule.kind": kind, "parallel.pp": 2, "schedule.microbatch": 2}), "--steps=1", data=data)
+        close(run.weights["running_mean"].values[0], mean, 1e-14, kind + ": mean")
+        close(run.weights["running_variance"].values[0], variance, 1e-14, kind + ": variance")
+
+
 def test_statistics_start_over_and_evaluate():
     """An evaluation before any step uses mean 0 and variance 1, whatever the data."""
     source = """dim batch = 4, n = 3;
