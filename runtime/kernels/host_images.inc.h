@@ -164,43 +164,70 @@ static void F(host_conv2d_filter_grad)(const pd_image_window *v, const R *x, con
   for (int64_t part = 1; part < parts; part++) F(host_add)(size, own + (part - 1) * size, df);
 }
 
-/* The part of a window at place `o` that lies inside of the image: positions first .. *end - 1. */
-static int64_t F(host_covered)(int64_t o, int64_t k, int64_t stride, int64_t pad, int64_t size, int64_t *end) {
-  *end = host_min(size, o * stride - pad + k);
-  return host_max(0, o * stride - pad);
-}
-
-static int64_t F(host_largest_at)(const pd_image_window *v, const R *x, int64_t oy, int64_t ox) {
-  int64_t bottom, right;
-  const int64_t top = F(host_covered)(oy, v->kh, v->stride, v->pad, v->h, &bottom);
-  const int64_t left = F(host_covered)(ox, v->kw, v->stride, v->pad, v->w, &right);
-  int64_t best = top * v->w + left;
-  for (int64_t iy = top; iy < bottom; iy++) {
-    for (int64_t at = iy * v->w + left; at < iy * v->w + right; at++) {
-      if (x[at] > x[best] || (x[at] != x[at] && x[best] == x[best])) best = at;
+/* Places `first` .. `first + count - 1` of row `oy` of one image: the largest of each window, and where in the window
+ * it is. Positions of the window one after another, for all places at once. */
+static void F(host_largest_of)(const pd_image_window *v, const R *x, int64_t oy, int64_t first, int64_t count, R *best,
+                               int32_t *where) {
+  for (int64_t i = 0; i < count; i++) best[i] = 0, where[i] = -1;
+  for (int64_t ky = 0; ky < v->kh; ky++) {
+    const int64_t iy = oy * v->stride + ky - v->pad;
+    if (iy < 0 || iy >= v->h) continue;
+    for (int64_t kx = 0; kx < v->kw; kx++) {
+      int64_t end, begin = F(host_inside)(v, kx, &end);
+      begin = host_max(begin, first);
+      end = host_min(end, first + count);
+      const R *from = x + iy * v->w + begin * v->stride + kx - v->pad;
+      const int32_t position = (int32_t)(ky * v->kw + kx);
+      R *b = best + (begin - first);
+      int32_t *at = where + (begin - first);
+#pragma omp simd
+      for (int64_t i = 0; i < end - begin; i++) {
+        const R value = from[i * v->stride];
+        const bool more = (value > b[i]) | (at[i] < 0) | ((value != value) & (b[i] == b[i]));
+        b[i] = more ? value : b[i];
+        at[i] = more ? position : at[i];
+      }
     }
   }
-  return best;
 }
+
+#define PD_PLACES 256 /* that are looked at together */
 
 static void F(host_maxpool)(const pd_image_window *v, const R *x, R *y) {
 #pragma omp parallel for if (v->n * v->channels * v->h * v->w > PD_GRAIN) schedule(static)
   for (int64_t image = 0; image < v->n * v->channels; image++) {
-    const R *from = x + image * v->h * v->w;
-    R *to = y + image * v->oh * v->ow;
-    for (int64_t i = 0; i < v->oh * v->ow; i++) to[i] = from[F(host_largest_at)(v, from, i / v->ow, i % v->ow)];
+    int32_t where[PD_PLACES];
+    for (int64_t oy = 0; oy < v->oh; oy++) {
+      for (int64_t first = 0; first < v->ow; first += PD_PLACES) {
+        F(host_largest_of)
+        (v, x + image * v->h * v->w, oy, first, host_min(PD_PLACES, v->ow - first),
+         y + (image * v->oh + oy) * v->ow + first, where);
+      }
+    }
   }
 }
 
 static void F(host_maxpool_grad)(const pd_image_window *v, const R *x, const R *dy, R *dx) {
 #pragma omp parallel for if (v->n * v->channels * v->h * v->w > PD_GRAIN) schedule(static)
   for (int64_t image = 0; image < v->n * v->channels; image++) {
-    const R *from = x + image * v->h * v->w, *d = dy + image * v->oh * v->ow;
-    R *to = dx + image * v->h * v->w;
+    R *to = dx + image * v->h * v->w, best[PD_PLACES];
+    int32_t where[PD_PLACES];
     memset(to, 0, (size_t)(v->h * v->w) * sizeof *to);
-    for (int64_t i = 0; i < v->oh * v->ow; i++) to[F(host_largest_at)(v, from, i / v->ow, i % v->ow)] += d[i];
+    for (int64_t oy = 0; oy < v->oh; oy++) {
+      for (int64_t first = 0; first < v->ow; first += PD_PLACES) {
+        const int64_t count = host_min(PD_PLACES, v->ow - first);
+        F(host_largest_of)(v, x + image * v->h * v->w, oy, first, count, best, where);
+        for (int64_t i = 0; i < count; i++) {
+          const int64_t iy = oy * v->stride - v->pad + where[i] / v->kw;
+          const int64_t ix = (first + i) * v->stride - v->pad + where[i] % v->kw;
+          to[iy * v->w + ix] += dy[(image * v->oh + oy) * v->ow + first + i];
+        }
+      }
+    }
   }
 }
+
+#undef PD_PLACES
 
 static void F(host_avgpool)(const pd_image_window *v, const R *x, R *y) {
   const R share = (R)(1 / (double)(v->kh * v->kw));
