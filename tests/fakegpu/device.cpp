@@ -41,10 +41,16 @@ __attribute__((constructor)) void watch_exit() {
 
 } // namespace
 
+int device_arch() {
+  if (config().arch) return config().arch;
+  int newest = newest_code();
+  return newest ? newest : 90;
+}
+
 const device_limits &limits() {
   const device_limits *found = table;
   for (const device_limits &l : table)
-    if (l.arch <= config().arch) found = &l;
+    if (l.arch <= device_arch()) found = &l;
   return *found;
 }
 
@@ -116,9 +122,9 @@ static int attribute(cudaDeviceAttr which) {
   case cudaDevAttrL2CacheSize:
     return l.l2;
   case cudaDevAttrComputeCapabilityMajor:
-    return config().arch / 10;
+    return device_arch() / 10;
   case cudaDevAttrComputeCapabilityMinor:
-    return config().arch % 10;
+    return device_arch() % 10;
   case cudaDevAttrStreamPrioritiesSupported:
     return 1;
   case cudaDevAttrUnifiedAddressing:
@@ -211,7 +217,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device) {
     if (!p) return cudaErrorInvalidValue;
     if (!exists(device)) return cudaErrorInvalidDevice;
     *p = {};
-    snprintf(p->name, sizeof p->name, "Fake GPU %d.%d", config().arch / 10, config().arch % 10);
+    snprintf(p->name, sizeof p->name, "Fake GPU %d.%d", device_arch() / 10, device_arch() % 10);
     memset(p->uuid.bytes, device + 1, sizeof p->uuid.bytes);
     p->totalGlobalMem = config().memory;
     p->sharedMemPerBlock = static_cast<size_t>(attribute(cudaDevAttrMaxSharedMemoryPerBlock));
@@ -231,8 +237,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device) {
     p->maxBlocksPerMultiProcessor = attribute(cudaDevAttrMaxBlocksPerMultiprocessor);
     p->multiProcessorCount = attribute(cudaDevAttrMultiProcessorCount);
     p->l2CacheSize = attribute(cudaDevAttrL2CacheSize);
-    p->major = config().arch / 10;
-    p->minor = config().arch % 10;
+    p->major = device_arch() / 10;
+    p->minor = device_arch() % 10;
     p->streamPrioritiesSupported = p->unifiedAddressing = p->canMapHostMemory = p->concurrentKernels = 1;
     p->memoryPoolsSupported = p->managedMemory = p->ECCEnabled = 1;
     p->asyncEngineCount = attribute(cudaDevAttrAsyncEngineCount);
@@ -349,6 +355,7 @@ static const struct {
     ERROR(cudaErrorInvalidResourceHandle, "invalid resource handle"),
     ERROR(cudaErrorIllegalState, "the operation cannot be performed in the present state"),
     ERROR(cudaErrorNotReady, "device not ready"),
+    ERROR(cudaErrorLaunchOutOfResources, "too many resources requested for launch"),
     ERROR(cudaErrorIllegalAddress, "an illegal memory access was encountered"),
     ERROR(cudaErrorPeerAccessAlreadyEnabled, "peer access is already enabled"),
     ERROR(cudaErrorPeerAccessNotEnabled, "peer access has not been enabled"),

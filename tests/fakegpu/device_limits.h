@@ -12,7 +12,13 @@ struct device_limits {
   int l2;
 };
 
-/* of the device that PD_FAKE_ARCH names, or of the nearest older one */
+/* the devices' architecture: PD_FAKE_ARCH, else the newest that the program has code for, else 90 */
+int device_arch();
+
+/* the newest architecture in the program's device code, 0 if it has none (launch.cpp) */
+int newest_code();
+
+/* of that architecture, or of the nearest older one */
 const device_limits &limits();
 
 } // namespace fake

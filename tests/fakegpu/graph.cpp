@@ -9,8 +9,9 @@
 struct CUgraphExec_st {
   std::string name;
   std::vector<CUgraphNode_st> nodes;
-  std::vector<void *> fibers; /* one per captured stream */
-  fake::operation_ref last;   /* launches of one executable graph run one after another */
+  std::vector<void *>
+      fibers; /* one per captured stream but the first, whose nodes are in order with the launching stream */
+  fake::operation_ref last; /* launches of one executable graph run one after another */
 };
 
 namespace fake {
@@ -149,7 +150,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsig
     x->nodes = graph->nodes;
     size_t lanes = 0;
     for (const CUgraphNode_st &node : x->nodes) lanes = std::max(lanes, node.lane + 1);
-    for (size_t i = 0; i < lanes; i++)
+    for (size_t i = 1; i < lanes; i++)
       x->fibers.push_back(new_fiber("graph " + x->name + " branch " + std::to_string(i)));
     fake_object_made("executable graph", x);
     fake_record("host: cudaGraphInstantiate %s nodes %zu = %s", graph->name.c_str(), x->nodes.size(), x->name.c_str());
@@ -201,7 +202,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
         leaf[i] = false;
       }
       if (waits.empty()) waits.push_back(begin);
-      run.push_back(enqueue(node.what, waits, "graph " + exec->name + " in " + s.name, exec->fibers[node.lane]));
+      run.push_back(enqueue(node.what, waits, "graph " + exec->name + " in " + s.name,
+                            node.lane == 0 ? s.fiber : exec->fibers[node.lane - 1]));
     }
     std::vector<operation_ref> ends = {begin};
     for (size_t i = 0; i < run.size(); i++)

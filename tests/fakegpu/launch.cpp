@@ -2,18 +2,30 @@
 #include "api.h"
 #include "block.h"
 #include "device_limits.h"
+#include "image.h"
 #include "memory.h"
 #include "report.h"
 
 #include <cstring>
 #include <dlfcn.h>
-#include <elf.h>
-#include <fstream>
-#include <iterator>
 #include <link.h>
 #include <map>
 
 namespace fake {
+
+/* what the program registered, by handle; never forgotten, for exit handlers may come before the last launch */
+static std::map<void **, std::vector<device_image>> &binaries() {
+  static auto *all = new std::map<void **, std::vector<device_image>>;
+  return *all;
+}
+
+int newest_code() {
+  int newest = 0;
+  for (auto &entry : binaries())
+    for (const device_image &i : entry.second) newest = std::max(newest, i.arch);
+  return newest;
+}
+
 namespace {
 
 /* a kernel as the program knows it */
@@ -21,7 +33,8 @@ struct function {
   std::string name; /* mangled, as nvcc registers it */
   std::string text; /* as in the source, without parameters */
   const fake_kernel *twin;
-  int dynamic_limit; /* bytes of dynamic shared memory that a launch may ask for */
+  const std::vector<device_image> *images; /* that contain it */
+  int dynamic_limit;                       /* bytes of dynamic shared memory that a launch may ask for */
 };
 
 struct variable {
@@ -77,32 +90,7 @@ using symbols = std::map<std::string, const void *>;
 
 symbols read_symbols(const char *path, uintptr_t base) {
   symbols found;
-  std::ifstream file(path, std::ios::binary);
-  std::string image((std::istreambuf_iterator<char>(file)), {});
-  auto at = [&](size_t offset, size_t bytes) -> const char * {
-    if (offset > image.size() || bytes > image.size() - offset)
-      fake_fault("twin", "%s is no whole shared library", path);
-    return image.data() + offset;
-  };
-  Elf64_Ehdr head;
-  memcpy(&head, at(0, sizeof head), sizeof head);
-  auto section = [&](size_t index) {
-    Elf64_Shdr s;
-    memcpy(&s, at(head.e_shoff + index * sizeof s, sizeof s), sizeof s);
-    return s;
-  };
-  for (size_t i = 0; i < head.e_shnum; i++) {
-    Elf64_Shdr table = section(i);
-    if (table.sh_type != SHT_SYMTAB) continue;
-    Elf64_Shdr names = section(table.sh_link);
-    const char *text = at(names.sh_offset, names.sh_size);
-    for (size_t offset = 0; offset < table.sh_size; offset += sizeof(Elf64_Sym)) {
-      Elf64_Sym symbol;
-      memcpy(&symbol, at(table.sh_offset + offset, sizeof symbol), sizeof symbol);
-      if (ELF64_ST_TYPE(symbol.st_info) == STT_FUNC && symbol.st_shndx != SHN_UNDEF)
-        found[normal(text + symbol.st_name)] = reinterpret_cast<const void *>(base + symbol.st_value);
-    }
-  }
+  for (auto &entry : read_functions(path, base)) found[normal(entry.first)] = entry.second;
   return found;
 }
 
@@ -183,6 +171,23 @@ cudaError_t refuse(cudaError_t error, const function &f, const std::string &why)
   return error;
 }
 
+/* what the kernel needs on this device; false if the program has no code for it */
+bool find_needs(const function &f, kernel_needs &needs) {
+  const device_image *image = choose_image(*f.images, device_arch());
+  if (!image) {
+    std::string list;
+    for (const device_image &i : *f.images) list += (i.ptx ? " PTX " : " sm_") + std::to_string(i.arch);
+    fake_explain(("launch of kernel " + f.text).c_str(), "the device is sm_%d, the program has code for%s only",
+                 device_arch(), list.c_str());
+    return false;
+  }
+  auto found = image->kernels.find(f.name);
+  needs = found == image->kernels.end() ? kernel_needs{} : found->second;
+  return true;
+}
+
+enum { REGISTERS = 65536, SHARED = 48 << 10 }; /* of a block, the latter without cudaFuncSetAttribute */
+
 cudaError_t launch_kernel(function *f, dim3 grid, dim3 block, void **arguments, size_t shared, cudaStream_t stream) {
   static uint64_t launches, runs; /* runs: also of a captured launch */
   if (!f) return cudaErrorInvalidDeviceFunction;
@@ -193,10 +198,24 @@ cudaError_t launch_kernel(function *f, dim3 grid, dim3 block, void **arguments, 
   if (!grid.x || !grid.y || !grid.z || grid.x > 0x7fffffffu || grid.y > 65535 || grid.z > 65535)
     return refuse(cudaErrorInvalidConfiguration, *f,
                   "a grid of " + text_of(grid) + " blocks; at most 2147483647, 65535, 65535, and none 0");
-  if (shared > static_cast<size_t>(f->dynamic_limit))
+  kernel_needs needs;
+  if (!find_needs(*f, needs)) return cudaErrorNoKernelImageForDevice;
+  if (threads > static_cast<uint64_t>(needs.max_threads))
     return refuse(cudaErrorInvalidValue, *f,
-                  std::to_string(shared) + " bytes of dynamic shared memory; allowed are " +
-                      std::to_string(f->dynamic_limit) + " (cudaFuncAttributeMaxDynamicSharedMemorySize)");
+                  "a block of " + text_of(block) + " threads; __launch_bounds__ allows " +
+                      std::to_string(needs.max_threads));
+  if (static_cast<uint64_t>(needs.registers) * ((threads + 31) / 32 * 32) > REGISTERS)
+    return refuse(cudaErrorLaunchOutOfResources, *f,
+                  std::to_string(threads) + " threads of " + std::to_string(needs.registers) +
+                      " registers; a block has 65536");
+  if (shared > static_cast<size_t>(f->dynamic_limit) ||
+      shared + needs.shared > static_cast<size_t>(limits().shared_optin) ||
+      (f->dynamic_limit == SHARED && shared + needs.shared > SHARED))
+    return refuse(cudaErrorInvalidValue, *f,
+                  std::to_string(shared) + " bytes of dynamic and " + std::to_string(needs.shared) +
+                      " of static shared memory; allowed are " + std::to_string(f->dynamic_limit) +
+                      " of dynamic (cudaFuncAttributeMaxDynamicSharedMemorySize) and " +
+                      std::to_string(limits().shared_optin) + " in all");
   cudaError_t error = check_stream(stream, "cudaLaunchKernel");
   if (error != cudaSuccess) return error;
   if (!f->twin) f->twin = find_twin(f->name);
@@ -261,22 +280,23 @@ void fake_kernel_register(fake_kernel *kernel) {
 extern "C" {
 
 void **__cudaRegisterFatBinary(void *image) {
-  return new void *(image);
+  auto handle = new void *(image);
+  binaries()[handle] = read_images(image);
+  return handle;
 }
 
 void __cudaRegisterFatBinaryEnd(void **) {
 }
 
-void __cudaUnregisterFatBinary(void **handle) {
-  delete handle;
+void __cudaUnregisterFatBinary(void **) {
 }
 
-void __cudaRegisterFunction(void **, const char *host, char *, const char *name, int, uint3 *, uint3 *, dim3 *, dim3 *,
-                            int *) {
+void __cudaRegisterFunction(void **handle, const char *host, char *, const char *name, int, uint3 *, uint3 *, dim3 *,
+                            dim3 *, int *) {
   std::string text = demangled(name);
   if (text.compare(0, 5, "void ") == 0) text = text.substr(5); /* templates have their result in their name */
   registry<function>()[host] = {name, text.substr(0, text.find('(', text.find("(anonymous namespace)") == 0 ? 1 : 0)),
-                                nullptr, 48 << 10};
+                                nullptr, &binaries()[handle], SHARED};
 }
 
 void __cudaRegisterVar(void **, char *host, char *, const char *name, int, size_t bytes, int, int) {
@@ -341,12 +361,15 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *c, const void *kernel,
 cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute attribute, int value) {
   return api("cudaFuncSetAttribute", capture_use::allowed, [&]() -> cudaError_t {
     function *f = find_function(kernel);
+    kernel_needs needs;
     if (!f) return cudaErrorInvalidDeviceFunction;
     switch (attribute) {
     case cudaFuncAttributeMaxDynamicSharedMemorySize:
-      if (value < 0 || value > limits().shared_optin) {
-        fake_explain("cudaFuncSetAttribute", "kernel %s: %d bytes of dynamic shared memory; the device has %d",
-                     f->text.c_str(), value, limits().shared_optin);
+      if (!find_needs(*f, needs)) return cudaErrorNoKernelImageForDevice;
+      if (value < 0 || static_cast<size_t>(value) + needs.shared > static_cast<size_t>(limits().shared_optin)) {
+        fake_explain("cudaFuncSetAttribute",
+                     "kernel %s: %d bytes of dynamic and %zu of static shared memory; the device has %d",
+                     f->text.c_str(), value, needs.shared, limits().shared_optin);
         return cudaErrorInvalidValue;
       }
       f->dynamic_limit = value;
@@ -369,10 +392,14 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *ke
     function *f = find_function(kernel);
     if (!attributes) return cudaErrorInvalidValue;
     if (!f) return cudaErrorInvalidDeviceFunction;
+    kernel_needs needs;
+    if (!find_needs(*f, needs)) return cudaErrorNoKernelImageForDevice;
     *attributes = {};
-    attributes->maxThreadsPerBlock = 1024;
+    attributes->maxThreadsPerBlock = needs.max_threads;
+    attributes->numRegs = needs.registers;
+    attributes->sharedSizeBytes = needs.shared;
     attributes->maxDynamicSharedSizeBytes = f->dynamic_limit;
-    attributes->ptxVersion = attributes->binaryVersion = config().arch;
+    attributes->ptxVersion = attributes->binaryVersion = device_arch();
     return cudaSuccess;
   });
 }
@@ -383,11 +410,14 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int *blocks, 
     function *f = find_function(kernel);
     if (!blocks || threads <= 0) return cudaErrorInvalidValue;
     if (!f) return cudaErrorInvalidDeviceFunction;
-    size_t by_shared = shared ? static_cast<size_t>(limits().shared_sm) / (shared + 1024) : 32;
-    int by_threads = limits().threads_sm / ((threads + 31) / 32 * 32);
-    *blocks = threads > 1024 || shared > static_cast<size_t>(f->dynamic_limit)
+    kernel_needs needs;
+    if (!find_needs(*f, needs)) return cudaErrorNoKernelImageForDevice;
+    size_t by_shared = static_cast<size_t>(limits().shared_sm) / (shared + needs.shared + 1024);
+    int whole = (threads + 31) / 32 * 32, by_threads = limits().threads_sm / whole;
+    int by_registers = needs.registers ? REGISTERS / (needs.registers * whole) : by_threads;
+    *blocks = threads > needs.max_threads || shared > static_cast<size_t>(f->dynamic_limit)
                   ? 0
-                  : std::min({32, by_threads, static_cast<int>(by_shared)});
+                  : std::min({32, by_threads, by_registers, static_cast<int>(by_shared)});
     return cudaSuccess;
   });
 }

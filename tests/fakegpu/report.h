@@ -14,7 +14,7 @@ enum class block_order { forward, reverse, seeded };
 struct settings {
   uint64_t seed = 0;
   std::string record, kernels;
-  int devices = 1, arch = 90, driver = 13000, threads = 1;
+  int devices = 1, arch = 0, driver = 13000, threads = 1;
   size_t memory = size_t{16} << 30;
   double timeout = 60;
   bool leaks = true;

@@ -207,6 +207,13 @@ def test_kernel_without_twin():
           "kernel without twin: " + result.describe())
 
 
+def test_code_for_another_device():
+    result = go("faults", "missing_wait", arch=75)
+    check(result.code != 0 and "launch of kernel fill: the device is sm_75, the program has code for" in result.err, result.describe())
+    result = go("device", "bfloat16", arch=90)  # nvcc added PTX
+    check(result.code == 0, result.describe())
+
+
 def test_bad_setting():
     result = go("device", "all", threads="many")
     check(result.code == 2 and "PD_FAKE_THREADS=many" in result.err, "bad setting: " + result.describe())

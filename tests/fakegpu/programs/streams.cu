@@ -14,6 +14,14 @@ __global__ void copy(float *to, const float *from, int n) {
   int i = (int)(blockIdx.x * blockDim.x + threadIdx.x);
   if (i < n) to[i] = from[i];
 }
+__global__ void __launch_bounds__(96) bounded(int *out) {
+  __shared__ int box[10000];
+  SHARED(int, more);
+  box[threadIdx.x] = 2;
+  more[threadIdx.x] = 3;
+  __syncthreads();
+  if (threadIdx.x == 0) *out = box[blockDim.x - 1] + more[blockDim.x - 1];
+}
 __global__ void wide(int *out) {
   SHARED(int, box);
   box[threadIdx.x] = 1;
@@ -280,6 +288,15 @@ static void launch_limits() {
   LAUNCH(wide, 1, 1024, 60000, 0, out.at);
   GIVES(cudaGetLastError(), cudaSuccess);
   CHECK(out.read()[0] == 1);
+  LAUNCH(bounded, 1, 97, 97 * 4, 0, out.at);
+  GIVES(cudaGetLastError(), cudaErrorInvalidValue);
+  LAUNCH(bounded, 1, 96, 20000, 0, out.at); // with 40000 bytes of static shared memory
+  GIVES(cudaGetLastError(), cudaErrorInvalidValue);
+  LAUNCH(bounded, 1, 96, 96 * 4, 0, out.at);
+  CHECK(out.read()[0] == 5);
+  cudaFuncAttributes attributes;
+  MUST(cudaFuncGetAttributes(&attributes, (const void *)bounded));
+  CHECK(attributes.maxThreadsPerBlock == 96 && attributes.sharedSizeBytes == 40000 && attributes.numRegs > 4);
   int blocks;
   MUST(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, (const void *)wide, 256, 0));
   CHECK(blocks == 8);
