@@ -89,7 +89,7 @@ FAULTS = {
     "memory_of_another_device": r"fault: wrong-device: kernel fill, argument 0: device 1 uses memory of device 0",
     "stream_of_another_device": r"cudaLaunchKernel: stream s1 belongs to device 0, the current device is 1",
     "too_many_threads": r"launch of kernel fill: a block of 2000,1,1 threads; at most 1024",
-    "too_much_shared_memory": r"launch of kernel fill: 100000 bytes of dynamic shared memory; allowed are 49152",
+    "too_much_shared_memory": r"launch of kernel fill: 100000 bytes of dynamic and 0 of static shared memory; allowed are 49152",
     "synchronize_in_capture": r"cudaStreamSynchronize: waits for a stream that is captured",
     "capture_not_joined": r"cudaStreamEndCapture: kernel fill .* on stream s2 is not joined",
     "call_in_host_function": r"cudaDeviceSynchronize: called by a host function on a stream",
