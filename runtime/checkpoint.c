@@ -61,6 +61,9 @@ static int file_count(const pd_program *program) {
   return program->momentum != 0 ? 2 : 1;
 }
 
+/* Of a schedule with a delay: what the next gradient is taken at. Not there: the weights. */
+#define BEFORE "weights-before.safetensors"
+
 static const char *optimizer_name(const pd_program *program) {
   static const char *const names[] = {[PD_SGD] = "sgd", [PD_ADAM] = "adam", [PD_ADAMW] = "adamw", [PD_LAMB] = "lamb"};
   return names[program->optimizer];
@@ -143,12 +146,6 @@ static int64_t *list_steps(const char *path, bool clean, int64_t *count) {
 void pd_checkpoint_prepare(pd_run *run) {
   const pd_options *options = &run->options;
   if (options->checkpoint == NULL) return;
-  if (run->plan.pipeline.step > 0 && run->plan.pipeline.delay > 0) {
-    pd_fail(PD_EXIT_USAGE,
-            "schedule %s keeps old versions of the weights from step to step, which checkpoints do not hold; "
-            "use --save and --init, or another schedule",
-            run->plan.schedule);
-  }
   if (run->world.rank != 0 || options->dry_run) return;
   if (mkdir(options->checkpoint, 0777) != 0 && errno != EEXIST) cannot("create", options->checkpoint);
   if (access(options->checkpoint, W_OK | X_OK) != 0) cannot("write in", options->checkpoint);
@@ -210,6 +207,11 @@ void pd_checkpoint_save(pd_run *run, pd_position position) {
   for (int i = 0; i < file_count(run->program); i++) {
     char *path = join(temporary, files[i].file);
     pd_weights_write(run->program, run->engine, &run->world, files[i].kind, path);
+    free(path);
+  }
+  if (run->plan.pipeline.delay > 0) {
+    char *path = join(temporary, BEFORE);
+    pd_weights_write(run->program, run->engine, &run->world, PD_WEIGHTS_BEFORE, path);
     free(path);
   }
   if (first) {
@@ -308,6 +310,11 @@ bool pd_checkpoint_resume(pd_run *run, pd_position *position) {
     pd_weights_load(run->program, run->engine, files[i].kind, weights);
     free(weights);
   }
+  char *before = join(path, BEFORE);
+  pd_engine_start_from_loaded(run->engine);
+  if (run->plan.pipeline.delay > 0 && access(before, R_OK) == 0)
+    pd_weights_load(run->program, run->engine, PD_WEIGHTS_BEFORE, before);
+  free(before);
   pd_progress_say(&run->progress, false, "resumes after step %" PRId64 " from `%s`", position->step, path);
   return true;
 }

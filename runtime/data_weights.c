@@ -173,6 +173,8 @@ static char *part_at(const pd_part *part, pd_weights_kind kind) {
   switch (kind) {
   case PD_WEIGHTS:
     return part->weights;
+  case PD_WEIGHTS_BEFORE:
+    return part->before;
   case PD_WEIGHT_GRADIENTS:
     return part->gradients;
   case PD_FIRST_MOMENTS:

@@ -6,7 +6,13 @@
 
 #include "engine.h"
 
-typedef enum pd_weights_kind { PD_WEIGHTS, PD_WEIGHT_GRADIENTS, PD_FIRST_MOMENTS, PD_SECOND_MOMENTS } pd_weights_kind;
+typedef enum pd_weights_kind {
+  PD_WEIGHTS,
+  PD_WEIGHTS_BEFORE, /* pd_part.before */
+  PD_WEIGHT_GRADIENTS,
+  PD_FIRST_MOMENTS,
+  PD_SECOND_MOMENTS
+} pd_weights_kind;
 
 /* Every rank reads its own parts. The file must hold every parameter (of all but weights: that is trained) in its logical
  * shape, and nothing else. */

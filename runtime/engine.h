@@ -63,12 +63,15 @@ void pd_engine_update(pd_engine *engine, int64_t update, double rate, double fac
  * it is not split over tp). */
 typedef struct pd_part {
   void *weights, *gradients; /* gradients NULL if frozen */
+  void *before;              /* the weights before the last update; NULL unless the pipeline has a delay */
   void *moments[2];          /* optimizer state: m and v, or the momentum; NULL: none */
   int64_t elements;
   pd_local local;
   bool owner;
 } pd_part;
 pd_part pd_engine_part(pd_engine *engine, int param, int64_t trip);
+/* The weights were loaded, so they are those before the last update too, until `before` of the parts gets others. */
+void pd_engine_start_from_loaded(pd_engine *engine);
 /* The host's access to what parts point at. */
 void pd_engine_read(pd_engine *engine, void *to, const void *from, int64_t bytes);
 void pd_engine_write(pd_engine *engine, void *to, const void *from, int64_t bytes);

@@ -34,12 +34,19 @@ static pd_local local_part(const pd_world *world, const pd_param_info *param) {
   return local;
 }
 
-/* Where the newest weights lie that have this offset. */
-/* The weights, that the optimizer changes, of what the model reads at byte `offset` of the allocation. */
-static char *newest_at(const pd_engine *engine, int64_t offset) {
+/* Version `version` of the weights, that the optimizer changes, of what the model reads at byte `offset` of the
+ * allocation. */
+static char *version_at(const pd_engine *engine, int64_t offset, int64_t version) {
   const pd_layout *layout = engine->layout;
-  const int64_t inside = offset - layout->base[PD_MEMORY_PARAMETERS] + engine->newest * layout->version_bytes;
+  const int64_t inside = offset - layout->base[PD_MEMORY_PARAMETERS] + version * layout->version_bytes;
   return engine->memory + layout->master + inside / engine->program->real_bytes * pd_wide_bytes(engine->program);
+}
+
+static void set_weights(const pd_engine *engine, int64_t offset, int64_t inside, pd_part *part) {
+  part->weights = version_at(engine, offset, engine->newest) + inside;
+  if (engine->pipeline->delay > 0) {
+    part->before = version_at(engine, offset, (engine->newest + 1) % engine->layout->versions) + inside;
+  }
 }
 
 static void *at_or_null(const pd_engine *engine, int64_t base, int64_t offset) {
@@ -56,7 +63,7 @@ static void find_tied(const pd_engine *engine, int param, pd_part *part) {
       if (tied->slots[i].rank < lowest) lowest = tied->slots[i].rank;
     }
     part->owner = lowest == layout->pp_rank;
-    part->weights = newest_at(engine, tied->weights);
+    set_weights(engine, tied->weights, 0, part);
     part->gradients = at_or_null(engine, tied->gradients, 0);
     for (int i = 0; i < 2; i++) part->moments[i] = at_or_null(engine, tied->moments[i], 0);
   }
@@ -71,7 +78,7 @@ static void find_own(const pd_engine *engine, const pd_param_info *param, int64_
     if (unit < plan->first_unit || unit >= plan->first_unit + plan->unit_count) continue;
     const pd_unit_plan *at = &plan->units[unit - plan->first_unit];
     part->owner = plan->chunk < pd_copy_chunks(engine->pipeline); /* the first copy speaks */
-    part->weights = newest_at(engine, at->weights) + offset;
+    set_weights(engine, at->weights, offset, part);
     if (param->frozen) continue;
     part->gradients = at_or_null(engine, at->gradients, offset);
     for (int i = 0; i < 2; i++) part->moments[i] = at_or_null(engine, at->moments[i], offset);
@@ -169,7 +176,8 @@ static void update_statistic(pd_engine *engine, const pd_param_info *info, const
                              (double)microbatches * program->dp);
 }
 
-/* Lamb measures all tensors before it moves the first: the lengths of shared ones are summed over their ranks at once. */
+/* Lamb measures all tensors before it moves the first: the lengths of shared ones are summed over their ranks at once.
+ */
 void pd_engine_queue_update(pd_engine *engine) {
   const pd_program *program = engine->program;
   const bool lamb = program->optimizer == PD_LAMB;

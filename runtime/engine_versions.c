@@ -57,6 +57,18 @@ void pd_engine_choose_version(pd_engine *engine, int64_t mb) {
   engine->users[version]++;
 }
 
+void pd_engine_start_from_loaded(pd_engine *engine) {
+  const pd_layout *layout = engine->layout;
+  if (engine->pipeline->delay == 0) return;
+  char *weights = engine->memory + layout->base[PD_MEMORY_PARAMETERS];
+  for (int64_t v = 0; v < layout->versions; v++) {
+    if (v == engine->newest) continue;
+    pd_device_copy(engine->device, weights + v * layout->version_bytes,
+                   weights + engine->newest * layout->version_bytes, layout->version_bytes);
+  }
+  engine->made = engine->newest + layout->versions; /* all of them were made before the next list */
+}
+
 /* Where the next version may be written; with nobody left who needs the newest, over it. */
 static int64_t free_version(const pd_engine *engine) {
   if (engine->pipeline->delay > 0) return (engine->made + 1) % engine->layout->versions;

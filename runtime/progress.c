@@ -22,7 +22,8 @@ double pd_now(void) {
 
 /* ---- the table at the start ---- */
 
-static const char *const optimizers[] = {[PD_SGD] = "sgd", [PD_ADAM] = "adam", [PD_ADAMW] = "adamw", [PD_LAMB] = "lamb"};
+static const char *const optimizers[] = {
+    [PD_SGD] = "sgd", [PD_ADAM] = "adam", [PD_ADAMW] = "adamw", [PD_LAMB] = "lamb"};
 
 static void row(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));
 static void row(const char *name, const char *format, ...) {
@@ -59,7 +60,10 @@ static void show_parameters(const pd_program *program) {
   }
   char a[PD_FIGURE], b[PD_FIGURE], c[PD_FIGURE];
   printf("%s: %" PRId64 " parameter%s in %" PRId64 " tensor%s, %s, compiled by %s\n", program->model, all.elements,
-         plural(all.elements), all.tensors, plural(all.tensors), program->real_bytes == 2 ? "bf16 with f32 master weights" : program->real_bytes == 4 ? "f32" : "f64",
+         plural(all.elements), all.tensors, plural(all.tensors),
+         program->real_bytes == 2   ? "bf16 with f32 master weights"
+         : program->real_bytes == 4 ? "f32"
+                                    : "f64",
          program->compiler);
   row("decay", "%g on %" PRId64 " tensor%s (%s), none on %" PRId64 " (%s); frozen %" PRId64 " (%s)", program->decay,
       decayed.tensors, plural(decayed.tensors), pd_figure_count((double)decayed.elements, a), plain.tensors,
@@ -136,13 +140,14 @@ void pd_progress_table(const pd_run *run) {
   const int ranks = run->world.size;
   char tokens[PD_FIGURE];
   show_parameters(program);
-  const int chunks = run->plan.pipeline.chunk_count / program->pp;
-  row("layout", "%d rank%s: pp %d x dp %d x tp %d, %d chunk%s a rank", ranks, plural(ranks), program->pp, program->dp,
-      program->tp, chunks, plural(chunks));
-  row("schedule", "%s%s, %" PRId64 " micro-batch%s of %" PRId64, run->plan.schedule,
+  const pd_pipeline *pipeline = &run->plan.pipeline;
+  const int chunks = pd_copy_chunks(pipeline) / program->pp;
+  row("layout", "%d rank%s: pp %d x dp %d x tp %d, %d chunk%s a rank%s", ranks, plural(ranks), program->pp, program->dp,
+      program->tp, chunks, plural(chunks), pipeline->copies > 1 ? " of each of two copies of the model" : "");
+  row("schedule", "%s%s, %" PRId64 " micro-batch%s of %" PRId64 "%s", run->plan.schedule,
       program->recompute ? " with recomputation" : "", program->microbatches, program->microbatches == 1 ? "" : "es",
-      program->microbatch);
-  show_updates(&run->plan.pipeline);
+      program->microbatch, pipeline->accumulators > 1 ? ", gradients summed in two halves" : "");
+  show_updates(pipeline);
   char per_step[48] = "";
   if (!program->tokens_are_samples) {
     snprintf(per_step, sizeof per_step, ", %s tokens",
@@ -153,7 +158,8 @@ void pd_progress_table(const pd_run *run) {
   show_data(run);
   show_recipe(program);
   row("threads", "%d a rank, %s; %d core%s, %d rank%s on this node", machine->threads,
-      pd_engine_device_name(run->engine), machine->cores, plural(machine->cores), machine->node_ranks, plural(machine->node_ranks));
+      pd_engine_device_name(run->engine), machine->cores, plural(machine->cores), machine->node_ranks,
+      plural(machine->node_ranks));
   show_memory(run);
   row("plan", "sha256 %.12s", run->plan.sha256);
   if (machine->bound) {

@@ -5,6 +5,8 @@ flush: losses and weights are those of one rank that applies the same late gradi
 with derivatives by hand.
 """
 import math
+import os
+import shutil
 
 import harness
 from harness import Random, Tensor, add, check, close, once, read_program, tensors_close, tensors_equal, train
@@ -322,6 +324,39 @@ def test_memory_of_two_copies():
         check(plan["schedule"]["copies"] == (2 if key[0] == "dualpipe" else 1) and plan["schedule"]["accumulators"] == key[1], "the plan says it")
         certificate = plan["certificate"]
         check(certificate["complete"] and certificate["ordered"] and certificate["matched"] and all(certificate["acyclic"].values()), "certified")
+
+
+def test_table_says_copies():
+    for accumulators in (1, 2):
+        table = train(program_of("mlp", 4, "dualpipe", 1, {"schedule.accumulators": accumulators}), "--steps=0", "--seed=1").result.out
+        check("1 chunk a rank of each of two copies of the model" in table and ("summed in two halves" in table) == (accumulators == 2), table)
+
+
+def cut(kind, more, other=None, forget=None):
+    """A run that is cut after two steps and goes on, perhaps in another program, is the run that was not."""
+    first = program_of("mlp", 4, kind, 1, more)
+    second = program_of("mlp", 1, other, 1, more) if other else first
+    whole = train(first, "--steps=%d" % STEPS, "--seed=5", data=data_of("mlp"))
+    place = harness.directory()
+    train(first, "--steps=2", "--seed=5", "--checkpoint=" + place, data=data_of("mlp"))
+    resume = ("--steps=%d" % STEPS, "--seed=5", "--checkpoint=" + place, "--resume")
+    if forget:
+        os.rename(os.path.join(place, "latest", forget), os.path.join(place, "kept"))
+        check(train(second, *resume, data=data_of("mlp")).losses != whole.losses[2:], "the run needs " + forget)
+        shutil.rmtree(os.path.join(place, "step-%08d" % STEPS))
+        os.unlink(os.path.join(place, "latest"))
+        os.rename(os.path.join(place, "kept"), os.path.join(place, "step-00000002", forget))
+    rest = train(second, *resume, data=data_of("mlp"))
+    check(rest.losses == whole.losses[2:], "losses %s, not cut %s" % (rest.losses, whole.losses))
+    tensors_equal(rest.weights, whole.weights, "weights after %d steps" % STEPS)
+
+
+late_sgd = {"optimizer.kind": "sgd", "optimizer.momentum": 0.9, "optimizer.lr": 1e-3, "optimizer.clip": 0}
+add("cut dualpipe", cut, "dualpipe", {})
+add("cut dualpipe, then gpipe", cut, "dualpipe", {}, "gpipe")
+add("cut chimera two accumulators", cut, "chimera", {"schedule.accumulators": 2})
+add("cut pipedream", cut, "pipedream", {"optimizer.clip": 0})
+add("cut pipedream-2bw", cut, "pipedream-2bw", late_sgd, None, "weights-before.safetensors")
 
 
 def test_gradients_against_differences():
