@@ -22,6 +22,8 @@ typedef struct PlanInput {
 /* The pd-plan, version 1, ending with its sha256 key. `sha256` (65 bytes) gets the hex digest. */
 void plan_write(const PlanInput *input, Text *out, char *sha256);
 /* --emit=schedule: one CSV row per pipeline rank, PyTorch's action names. */
+/* The typed program (program.c): --emit=json. */
+void program_write(const Graph *graph, Text *out);
 void schedule_write_csv(const pd_pipeline *pipeline, Text *out);
 /* The computations alone. */
 void schedule_write_compute_csv(const pd_pipeline *pipeline, Text *out);

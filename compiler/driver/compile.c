@@ -123,6 +123,9 @@ static int deliver(Compilation *c, const Options *o, const char *name) {
   case EMIT_IR:
     graph_print(c->semantic.graph, &out);
     break;
+  case EMIT_JSON:
+    program_write(c->semantic.graph, &out);
+    break;
   case EMIT_DOT:
     graph_dot(c->semantic.graph, &out);
     break;

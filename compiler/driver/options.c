@@ -18,7 +18,7 @@ static const OptionRow rows[] = {
     {OPTION_IMPORT, "-I", FORM_JOINED_OR_NEXT, "DIR", "search DIR for imports"},
     {OPTION_SOURCE, "-S", FORM_FLAG, NULL, "write the C source and the plan, do not compile them"},
     {OPTION_CHECK, "-fsyntax-only", FORM_FLAG, NULL, "check the program, produce nothing (also: pdc check FILE)"},
-    {OPTION_EMIT, "--emit", FORM_EQUALS, "KIND", "print ast, ir, dot, sharding, memory, schedule, plan, deps, c, svg, html or\n                         "
+    {OPTION_EMIT, "--emit", FORM_EQUALS, "KIND", "print ast, ir, json, dot, sharding, memory, schedule, plan, deps, c, svg, html or\n                         "
      "trace instead of building"},
     {OPTION_MODEL, "--model", FORM_EQUALS, "NAME", "the model to compile when a file has several"},
     {OPTION_LIST_CONFIG, "--list-config", FORM_FLAG, NULL, "list what -D may set, with types and defaults"},
@@ -93,7 +93,7 @@ static int choose_emit(const char *value, EmitKind *emit) {
   static const struct {
     const char *name;
     EmitKind kind;
-  } kinds[] = {{"ast", EMIT_AST}, {"ir", EMIT_IR}, {"dot", EMIT_DOT}, {"sharding", EMIT_SHARDING}, {"memory", EMIT_MEMORY},
+  } kinds[] = {{"ast", EMIT_AST}, {"ir", EMIT_IR}, {"json", EMIT_JSON}, {"dot", EMIT_DOT}, {"sharding", EMIT_SHARDING}, {"memory", EMIT_MEMORY},
                {"schedule", EMIT_SCHEDULE}, {"plan", EMIT_PLAN}, {"deps", EMIT_DEPENDENCIES}, {"c", EMIT_C},
                {"svg", EMIT_SVG}, {"html", EMIT_HTML}, {"trace", EMIT_TRACE}};
   for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)

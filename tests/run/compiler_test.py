@@ -59,6 +59,47 @@ def test_reference_programs():
         check(plans[0] == plans[1], "the plan of examples/%s.pd is not that of the program without the library" % name)
 
 
+def test_program_as_json():
+    """Reads, names what the plan names, and says the same twice."""
+    text = output("--emit=json", example("gpt3-175b"))
+    program = json.loads(text)
+    plan = json.loads(output("--emit=plan", example("gpt3-175b")))
+    check(text == output("--emit=json", example("gpt3-175b")), "two runs differ")
+    sizes = {axis["name"]: axis["size"] for axis in program["axes"]}
+    check(sizes["ffn"] == 49152 and next(a for a in program["axes"] if a["name"] == "ffn")["derivation"] == "4 * embed = 4 * 12288", "axes: %s" % sizes)
+    trips = {segment["name"]: segment["trips"] for segment in program["segments"]}
+    names = set()
+    for parameter in program["parameters"]:
+        size = 1
+        for axis in parameter["axes"]:
+            size *= sizes[axis] if isinstance(axis, str) else axis
+        for trip in range(trips[parameter["used_by"][0]] if parameter["per_trip"] else 1):
+            names.add((parameter["name"].replace("{}", str(trip)), size))
+    wanted = set()
+    for parameter in plan["parameters"]:
+        size = 1
+        for extent in parameter["shape"]:
+            size *= extent
+        wanted.add((parameter["name"], size))
+    check(names == wanted, "parameters: %s" % sorted(names ^ wanted)[:5])
+    kinds = {operation["operation"] for segment in program["segments"] for operation in segment["forward"]}
+    check({"contract", "sdpa", "layernorm", "xent", "all_reduce"} <= kinds, "operations: %s" % kinds)
+    check(all(segment["weight_gradient"] for segment in program["segments"] if segment["name"] == "layers"), "gradients are there")
+
+
+def cpu_ms(words):
+    """Processor time of a command, start included."""
+    pid = os.posix_spawn(words[0], words, os.environ, file_actions=[(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_WRONLY, 0) for fd in (1, 2)])
+    usage = os.wait4(pid, 0)[2]
+    return 1e3 * (usage.ru_utime + usage.ru_stime)
+
+
+def test_checking_is_quick():
+    """`pdc check` of GPT-3 takes under 10 ms with the start of the process. Of processor time, since tests share the machine."""
+    times = sorted(cpu_ms([harness.PDC, "check", example("gpt3-175b")]) for _ in range(20))
+    check(times[10] < 10, "median of 20: %.1f ms" % times[10])
+
+
 def test_tensor_parallel_volume():
     """Two all-reduces of b s h a layer forward, two backward (Megatron-LM); embedding one, head one, loss three of b s."""
     plan = json.loads(output("--emit=plan", "-Dschedule.kind=1f1b", "-Dschedule.chunks=1", example("gpt3-175b")))
