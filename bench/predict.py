@@ -39,7 +39,7 @@ model lm(tokens: i32[batch, seq], targets: i32[batch, seq]) {
 LAYOUTS = [(1, 1, 1, "gpipe", 1), (2, 1, 1, "gpipe", 1), (2, 1, 1, "1f1b", 1), (2, 1, 1, "zb-h1", 1), (2, 1, 1, "zb-v", 2), (1, 2, 1, "gpipe", 1),
            (1, 1, 2, "gpipe", 1)]
 FOUR = [("gpipe", 1), ("1f1b", 1), ("eager-1f1b", 1), ("interleaved", 2), ("breadth-first", 2), ("zb-h1", 1), ("zb-h2", 1), ("interleaved-zb", 2),
-        ("zb-v", 2), ("v-half", 2), ("v-min", 2), ("1f1b-v", 2), ("dualpipe-v", 2), ("hanayo", 2), ("auto", 1)]
+        ("zb-v", 2), ("v-half", 2), ("v-min", 2), ("1f1b-v", 2), ("dualpipe-v", 2), ("dualpipe", 1), ("chimera", 1), ("hanayo", 2), ("auto", 1)]
 LAYOUTS += [(2, 2, 1, "1f1b", 1), (2, 1, 2, "1f1b", 1)] + [(4, 1, 1, kind, chunks) for kind, chunks in FOUR]
 ENVIRONMENT = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
                "OMPI_MCA_hwloc_base_binding_policy": "none", "OMP_NUM_THREADS": "1"}
