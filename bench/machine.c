@@ -1,8 +1,8 @@
 /* What `cluster < >` should say about this machine when so many ranks run at once: the product rate of a rank while all
  * of them multiply, and the latency and bandwidth of messages between two of them. One line of `key value` pairs for
- * bench/predict.py: flops, latency, bandwidth, and the time of an all-reduce of a megabyte over all ranks. Neighbours on
- * the machine only ever make things slower, so each figure is the best of many; where there are more ranks than cores,
- * a rank gets its share of the best rate.
+ * bench/predict.py: flops, latency, bandwidth, and the time of an all-reduce of a megabyte over all ranks. Neighbours
+ * on the machine only ever make things slower, so each figure is the best of many; where there are more ranks than
+ * cores, a rank gets its share of the best rate.
  *
  * usage: mpirun -n RANKS machine ROWS COLUMNS INNER      the shape of the products
  */

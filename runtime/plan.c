@@ -275,8 +275,7 @@ static void read_prediction(json_t *root, pd_plan *plan) {
   json_array_foreach(assumed, i, what) {
     if (json_is_string(what) && strcmp(json_string_value(what), "flops") == 0) return;
   }
-  plan->predicted_seconds =
-      json_number_value(json_object_get(json_object_get(root, "prediction"), "step_ns")) * 1e-9;
+  plan->predicted_seconds = json_number_value(json_object_get(json_object_get(root, "prediction"), "step_ns")) * 1e-9;
 }
 
 /* ---- the whole ---- */

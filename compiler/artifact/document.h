@@ -33,7 +33,7 @@ typedef struct Document {
   const Claims *claims;      /* NULL: the file makes none */
   const char *const *notes;  /* what was left out or read otherwise; NULL-terminated */
   const double *chunk_bytes; /* of a plan: what one micro-batch keeps alive in a chunk, per chunk; else NULL */
-  const double *reductions;  /* of a plan: how long the reduction of a chunk's gradients is predicted to take; else NULL */
+  const double *reductions;  /* of a plan: predicted times of reducing a chunk's gradients, per chunk; else NULL */
   json_t *root;              /* of a JSON file */
 } Document;
 

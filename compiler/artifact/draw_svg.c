@@ -5,8 +5,9 @@
  * print and for people who see few hues; later chunks of a rank are darker and have a bar at their foot. The width
  * follows from the boxes: numbers must be readable, up to a width that no screen shows at once.
  *
- * Beyond MOST_BOXES computations a drawing of all would be hundreds of megabytes that no program shows. Then every row is
- * cut into columns of equal time, and a column shows how much of it is spent in which kind; equal neighbours are one. */
+ * Beyond MOST_BOXES computations a drawing of all would be hundreds of megabytes that no program shows. Then every row
+ * is cut into columns of equal time, and a column shows how much of it is spent in which kind; equal neighbours are
+ * one. */
 #include <math.h>
 #include <string.h>
 
@@ -21,8 +22,8 @@ typedef struct Svg {
   Text *out;
   bool for_page;
   bool overview; /* too many boxes to draw each */
-  double scale; /* units of x per time */
-  double width; /* of the plot */
+  double scale;  /* units of x per time */
+  double width;  /* of the plot */
   double row, gap, curve;
   double foot;  /* y below the last row */
   double font;  /* size of the numbers in most boxes */
@@ -377,7 +378,8 @@ static void put_curve(Svg *svg, int rank, double top) {
     fill_curve(svg, rank, most);
     for (int c = 0; c < OVERVIEW_COLUMNS; c++) {
       if (most[c] != held)
-        text_printf(svg->out, "H%sV%s", xy(a, LEFT + svg->width * c / OVERVIEW_COLUMNS), xy(b, bottom - unit * most[c]));
+        text_printf(svg->out, "H%sV%s", xy(a, LEFT + svg->width * c / OVERVIEW_COLUMNS),
+                    xy(b, bottom - unit * most[c]));
       held = most[c];
     }
   }

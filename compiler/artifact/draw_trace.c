@@ -79,7 +79,8 @@ static void put_reductions(Trace *trace) {
     if (i == 0 || reduction->rank != picture->reductions[i - 1].rank)
       text_printf(trace->out,
                   ",\n{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":0,\"tid\":%d,\"args\":{\"name\":\"rank %d "
-                  "reduces\"}},\n{\"ph\":\"M\",\"name\":\"thread_sort_index\",\"pid\":0,\"tid\":%d,\"args\":{\"sort_index\":%d}}",
+                  "reduces\"}},\n{\"ph\":\"M\",\"name\":\"thread_sort_index\",\"pid\":0,\"tid\":%d,\"args\":{\"sort_"
+                  "index\":%d}}",
                   pp + reduction->rank, reduction->rank, pp + reduction->rank, reduction->rank);
     begin(trace, 'X', name, pp + reduction->rank, reduction->start);
     text_printf(trace->out, ",\"dur\":%s,\"cat\":%s,\"args\":{\"chunk\":%d}}",

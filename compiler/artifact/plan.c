@@ -425,11 +425,11 @@ static void write_copies(Writer *w) {
   int each = pd_copy_chunks(w->pipeline);
   for (int chunk = 0; chunk < each && each < w->pipeline->chunk_count; chunk++) {
     bool in_turn = pd_chunk_continued(w->pipeline, chunk + each) == chunk;
-    write_operation(
-        w, (Operation){.op = "copy_sum",
-                       .tensor = arena_printf(w->input->arena, "chunk %d", chunk),
-                       .bytes = w->chunks[chunk].plan->gradient_bytes + (in_turn ? tied_bytes(w, chunk) : 0),
-                       .after = final_action(w, chunk)});
+    write_operation(w,
+                    (Operation){.op = "copy_sum",
+                                .tensor = arena_printf(w->input->arena, "chunk %d", chunk),
+                                .bytes = w->chunks[chunk].plan->gradient_bytes + (in_turn ? tied_bytes(w, chunk) : 0),
+                                .after = final_action(w, chunk)});
   }
 }
 
@@ -474,11 +474,9 @@ static void write_list(Writer *w, const Id *ops, uint32_t op_count, int64_t time
     Collective made[2];
     int count = collectives_of(w->input->graph, w->input->config, ops[i], made);
     for (int k = 0; k < count; k++)
-      write_operation(w, (Operation){.op = made[k].op,
-                                     .tensor = made[k].tensor,
-                                     .bytes = made[k].bytes,
-                                     .count = times,
-                                     .after = after});
+      write_operation(
+          w, (Operation){
+                 .op = made[k].op, .tensor = made[k].tensor, .bytes = made[k].bytes, .count = times, .after = after});
   }
 }
 

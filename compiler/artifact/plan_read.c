@@ -368,14 +368,15 @@ static bool read_buckets(PlanReader *reader, size_t index, const json_t *communi
       found = true;
     }
     if (!found || last.kind != said.kind || last.microbatch != said.microbatch)
-      WRONG(reader, "$.communicators[%zu].operations[%zu].after is \"%.40s\", not a chunk's last weight gradient on rank %lld",
+      WRONG(reader,
+            "$.communicators[%zu].operations[%zu].after is \"%.40s\", not a chunk's last weight gradient on rank %lld",
             index, k, after, (long long)whole(communicator, "pp_rank"));
   }
   return true;
 }
 
-/* Replicas have their gradients reduced, and only they: once a chunk, in the lists. Without a flush reductions belong to
- * the updates. */
+/* Replicas have their gradients reduced, and only they: once a chunk, in the lists. Without a flush reductions belong
+ * to the updates. */
 static bool read_reductions(PlanReader *reader) {
   const pd_pipeline *pipeline = &reader->document->pipeline;
   bool wanted = whole(json_object_get(reader->root, "parallel"), "dp") > 1 || pipeline->copies > 1, found = false;
@@ -383,8 +384,9 @@ static bool read_reductions(PlanReader *reader) {
     for (int64_t i = 0; i < pipeline->ranks[rank].count; i++)
       found |= pipeline->ranks[rank].at[i].kind == PD_REDUCE_GRAD;
   if (pipeline->step == 0 && wanted != found)
-    WRONG(reader, wanted ? "$.ranks has no REDUCE_GRAD, but dp is %lld: gradients of replicas would differ"
-                         : "$.ranks has REDUCE_GRAD, but dp is %lld",
+    WRONG(reader,
+          wanted ? "$.ranks has no REDUCE_GRAD, but dp is %lld: gradients of replicas would differ"
+                 : "$.ranks has REDUCE_GRAD, but dp is %lld",
           (long long)whole(json_object_get(reader->root, "parallel"), "dp"));
   return true;
 }
@@ -441,7 +443,8 @@ static bool read_prediction(PlanReader *reader) {
   if (reader->why) return false;
   double *reductions = ARENA_ARRAY(reader->arena, double, pipeline->chunk_count);
   for (int chunk = 0; chunk < pipeline->chunk_count; chunk++)
-    reductions[chunk] = json_number_at(json_array_get(json_object_get(prediction, "chunks"), (size_t)chunk), "reduce_ns");
+    reductions[chunk] =
+        json_number_at(json_array_get(json_object_get(prediction, "chunks"), (size_t)chunk), "reduce_ns");
   reader->document->reductions = reductions;
   return true;
 }

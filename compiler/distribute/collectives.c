@@ -4,11 +4,13 @@
 int collectives_of(const Graph *graph, const Config *config, Id id, Collective out[2]) {
   const Op *op = &graph->ops.at[id];
   if (op->kind == OP_ALL_REDUCE && op->integer[0] == MESH_TP) {
-    out[0] = (Collective){"all_reduce", graph->values.at[op->out[0]].name, value_bytes(graph, config, op->out[0]), false};
+    out[0] =
+        (Collective){"all_reduce", graph->values.at[op->out[0]].name, value_bytes(graph, config, op->out[0]), false};
     return 1;
   }
   if (op->kind == OP_ALL_GATHER) {
-    out[0] = (Collective){"all_gather", graph->values.at[op->out[0]].name, value_bytes(graph, config, op->out[0]), true};
+    out[0] =
+        (Collective){"all_gather", graph->values.at[op->out[0]].name, value_bytes(graph, config, op->out[0]), true};
     return 1;
   }
   if (op->kind != OP_XENT) return 0;

@@ -32,8 +32,7 @@ double price_hop(const Prices *prices, const int64_t *first_unit, int chunks, co
   for (int c = 1; c < chunks; c++) {
     int wires[PD_MAX_WIRES], count = pd_live_wires(program, first_unit[c], wires);
     int64_t bytes = 0;
-    for (int k = 0; k < count && count <= PD_MAX_WIRES; k++)
-      bytes += pd_wire_data_bytes(program, wires[k]);
+    for (int k = 0; k < count && count <= PD_MAX_WIRES; k++) bytes += pd_wire_data_bytes(program, wires[k]);
     if (rank_of[c - 1] != rank_of[c] && bytes > largest) largest = bytes;
   }
   return network_message(prices->config, network_pipeline_leaves_node(prices->config), (double)largest);

@@ -337,8 +337,8 @@ _Noreturn static void differ(const model *m) {
 
 /* ---- reductions hide ----
  *
- * Replica 1 does not end its last weight gradient of the last chunk before replica 0 has begun those of the first: which
- * it can only if it does not wait in the REDUCE_GRAD between them. */
+ * Replica 1 does not end its last weight gradient of the last chunk before replica 0 has begun those of the first:
+ * which it can only if it does not wait in the REDUCE_GRAD between them. */
 
 static pd_segment_function *plain_embed, *plain_head;
 static int64_t embeds, heads, head_count;

@@ -337,7 +337,8 @@ static Written write_plan(Arena *arena, const char *kind_name, int pp, int dp, i
                      .source_sha256 = "0123",
                      .compiler = "pdc test",
                      .unit_flops = s->flops,
-                     .prediction = predict_step(arena, &(Prices){&s->config, &s->program, s->flops}, &s->graph, &pipeline)};
+                     .prediction =
+                         predict_step(arena, &(Prices){&s->config, &s->program, s->flops}, &s->graph, &pipeline)};
   Text text = {.arena = arena};
   Written written;
   plan_write(&input, &text, written.sha256);

@@ -886,7 +886,8 @@ static bool told_rightly(const Mutant *mutant, Mutation mutation, Certificate c)
   return !mutant->name[0] || strstr(c.why, mutant->name[0]) || strstr(c.why, mutant->name[1]);
 }
 
-/* Those that PyTorch's lists can say: one copy of the model, a flush. As CSV with waits, behind a line that names it. */
+/* Those that PyTorch's lists can say: one copy of the model, a flush. As CSV with waits, behind a line that names it.
+ */
 static void write_mutant(FILE *file, const char *kind, Mutation mutation, const pd_pipeline *pipeline) {
   if (!file || pipeline->copies > 1 || pipeline->step > 0) return;
   Arena *arena = arena_new();
