@@ -192,7 +192,7 @@ int compile(Arena *arena, const Options *o) {
   if (!c->pipeline) return EXIT_INTERNAL;
   if (o->verbose) {
     stages_say(c->semantic.graph, &c->semantic.config, c->program, c->pipeline, stderr);
-    predict_say(c->prediction, &c->semantic.config, stderr);
+    predict_say(passes_predict(c), &c->semantic.config, stderr);
   }
   if (o->emit != EMIT_CHECK) passes_emit(c, name);
   int status = deliver(c, o, name);

@@ -124,8 +124,6 @@ bool passes_plan(Compilation *c) {
     c->program = describe_program(c->arena, graph, config, c->memory, PDC_VERSION);
     c->pipeline = stages_plan(c->arena, graph, &c->semantic.config, c->program, c->diagnostics, &c->unit_flops);
     if (!check_cuda_schedule(c)) return false;
-    if (c->pipeline)
-      c->prediction = predict_step(c->arena, &(Prices){config, c->program, c->unit_flops}, graph, c->pipeline);
   }
   if (broken) diag_error(c->diagnostics, "E0900", NO_SPAN, "internal error: the program's graph is malformed: %s", broken);
   return diag_errors(c->diagnostics) == 0;
@@ -140,10 +138,16 @@ static void hash_source(Compilation *c) {
   sha256_hex(text.at ? text.at : "", text.length, c->source_sha256);
 }
 
+const Prediction *passes_predict(Compilation *c) {
+  Prices prices = {&c->semantic.config, c->program, c->unit_flops};
+  if (!c->prediction) c->prediction = predict_step(c->arena, &prices, c->semantic.graph, c->pipeline);
+  return c->prediction;
+}
+
 void passes_emit(Compilation *c, const char *name) {
   hash_source(c);
   PlanInput plan = {c->arena, c->semantic.graph, &c->semantic.config, c->program, c->pipeline, c->source_sha256, PDC_VERSION,
-                    c->unit_flops, c->prediction};
+                    c->unit_flops, passes_predict(c)};
   plan_write(&plan, &c->plan, c->plan_sha256);
   EmitInput emit = {c->arena, c->diagnostics, c->semantic.graph, &c->semantic.config, c->memory, c->program,
                     arena_printf(c->arena, "%s.plan.json", name), c->plan_sha256};

@@ -20,7 +20,7 @@ typedef struct Compilation {
   pd_program *program;
   pd_pipeline *pipeline; /* NULL after errors */
   int64_t (*unit_flops)[3];
-  Prediction *prediction;
+  const Prediction *prediction; /* NULL until it is asked for */
   char source_sha256[65], plan_sha256[65];
   Text plan, c, cu; /* cu: of the cuda target */
 } Compilation;
@@ -31,6 +31,8 @@ bool passes_parse(Compilation *c, const char *path, const char *text, size_t len
 bool passes_semantic(Compilation *c);
 /* Tensor parallelism, gradients, memory, stages, schedule. */
 bool passes_plan(Compilation *c);
+/* What a step will take; needs the pipeline. */
+const Prediction *passes_predict(Compilation *c);
 /* The plan and the C source. `name` is that of the files. */
 void passes_emit(Compilation *c, const char *name);
 
