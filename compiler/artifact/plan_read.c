@@ -346,8 +346,9 @@ static bool read_ranks(PlanReader *reader) {
 
 /* ---- communicators ---- */
 
-/* Buckets of gradients come in order, each after the last weight gradient of a chunk that its rank reduces; what has no
- * weight gradients, and tied parameters, at the end. */
+/* Buckets of gradients come in order, each after what makes the gradients of a chunk of its rank final: the last weight
+ * gradient, or, where copies are summed first, the REDUCE_GRAD. What has no weight gradients, and tied parameters, come
+ * at the end. */
 static bool read_buckets(PlanReader *reader, size_t index, const json_t *communicator) {
   const pd_pipeline *pipeline = &reader->document->pipeline;
   const pd_action_list *list = &pipeline->ranks[whole(communicator, "pp_rank")];
@@ -363,13 +364,14 @@ static bool read_buckets(PlanReader *reader, size_t index, const json_t *communi
     bool known = pd_action_parse(after, &said), found = false;
     for (int64_t i = 0; known && i < list->count; i++) {
       pd_action action = list->at[i];
-      if (action.chunk != said.chunk || (action.kind != PD_B && action.kind != PD_W)) continue;
+      bool makes = pipeline->copies > 1 ? action.kind == PD_REDUCE_GRAD : action.kind == PD_B || action.kind == PD_W;
+      if (action.chunk != said.chunk || !makes) continue;
       last = action;
       found = true;
     }
     if (!found || last.kind != said.kind || last.microbatch != said.microbatch)
       WRONG(reader,
-            "$.communicators[%zu].operations[%zu].after is \"%.40s\", not a chunk's last weight gradient on rank %lld",
+            "$.communicators[%zu].operations[%zu].after is \"%.40s\", not what ends a chunk's gradients on rank %lld",
             index, k, after, (long long)whole(communicator, "pp_rank"));
   }
   return true;

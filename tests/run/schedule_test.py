@@ -200,6 +200,15 @@ def test_devices_and_pipes_stay():
     check(result.out == "0F0,0B0\n", result.describe())
 
 
+def test_plans_of_every_kind_are_certified():
+    """With replicas and without: where gradients end, and what reduces them, agrees with the lists."""
+    for kind, chunks in (("gpipe", 1), ("1f1b", 1), ("zb-v", 2), ("interleaved", 2), ("dualpipe", 1), ("chimera", 1), ("hanayo", 2), ("pipedream-2bw", 1)):
+        for dp in (1, 2):
+            defines = {"layers": 4, "tied": False, "global": 24, "optimizer.clip": 0, "parallel.pp": 2, "parallel.dp": dp, "schedule.kind": kind,
+                       "schedule.chunks": chunks}
+            ran(0, "certify", "-", source=harness.emit("plan", harness.read_program("gpt"), defines))
+
+
 def test_forms_of_files():
     place = directory()
     plan = write(place, "plan.json", harness.emit("plan", harness.read_program("mlp")))
@@ -317,7 +326,7 @@ def test_altered_plans():
             (lambda p: p["ranks"][0]["actions"].remove("0REDUCE_GRAD"), ("0REDUCE_GRAD is missing on rank 0",)),
             (lambda p: p["ranks"][1]["actions"].append("1REDUCE_GRAD"), ("1REDUCE_GRAD stands twice on rank 1",)),
             (lambda p: moved(p, 1, "1B%d" % last), ("1REDUCE_GRAD comes before 1B%d on rank 1" % last,)),
-            (lambda p: p["communicators"][-1]["operations"][0].update(after="1B0"), ('.after is "1B0", not a chunk\'s last weight gradient on rank 1',)),
+            (lambda p: p["communicators"][-1]["operations"][0].update(after="1B0"), ('.after is "1B0", not what ends a chunk\'s gradients on rank 1',)),
             (lambda p: p["communicators"][-1]["operations"][0].update(bucket=3), (".bucket is 3: buckets are numbered in order",))):
         other = json.loads(text)
         change(other)
