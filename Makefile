@@ -30,7 +30,7 @@ SHARED_OBJ := $(patsubst %,$(BUILD)/compiler/shared/%.o,layout walk schedule)
 # the runtime of the cuda target, where there is a CUDA toolkit to build it with
 CUDA ?= /usr/local/cuda
 CUDA_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(wildcard runtime/cuda/*.c))
-CUDA_LIB = $(if $(wildcard $(CUDA)/include/cublasLt.h),$(BUILD)/lib/pdc/libpdrt_cuda.a)
+CUDA_LIB = $(if $(and $(CUDA),$(wildcard $(CUDA)/include/cublasLt.h)),$(BUILD)/lib/pdc/libpdrt_cuda.a)
 
 COMPILER_INC = -Icompiler -I$(BUILD)/gen -Iruntime
 RUNTIME_INC = -Iruntime
@@ -117,8 +117,8 @@ setup:
 	@scripts/setup.sh
 # make is asked again after setup, so that what setup installs is found
 test: setup
-	@$(MAKE) --no-print-directory -s all $(UNIT) fakegpu
-	@scripts/test.sh $(BUILD) $(SUITES)
+	@$(MAKE) --no-print-directory -s all $(UNIT) $(if $(CUDA_LIB),fakegpu)
+	@CUDA=$(if $(CUDA_LIB),$(CUDA)) scripts/test.sh $(BUILD) $(SUITES)
 # what pdc says now becomes what tests/bad and docs/errors expect: read the difference before keeping it
 promote: all
 	BUILD=$(BUILD) python3 tests/run/bad_test.py --promote

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs the Debian packages that building, testing and the demo need, when they are missing. Root, or sudo.
 set -eu
-packages="gcc make flex bison openmpi-bin libopenmpi-dev libopenblas-openmp-dev libdnnl-dev libjansson-dev zlib1g-dev
+packages="gcc g++ make flex bison openmpi-bin libopenmpi-dev libopenblas-openmp-dev libdnnl-dev libjansson-dev zlib1g-dev
   libmd-dev libcriterion-dev python3 clang locales bible-kjv bible-kjv-text dataset-fashion-mnist"
 missing=
 for package in $packages; do
