@@ -171,10 +171,13 @@ static Val whole_argument(Sem *sem, const Symbol *block, const TypeExpr *type, V
     }
     memcpy(axes, v->axes, sizeof axes);
     Mesh mesh = sem->graph->axes.at[axis].mesh;
+    const char *name = v->name;
     axes[position] = anonymous_axis(sem, sem->graph->axes.at[axis].size, sem->graph->axes.at[axis].derivation,
                                     sem->graph->axes.at[axis].span);
     argument = emit(sem, mesh_degree(sem, mesh) > 1 ? OP_ALL_GATHER : OP_RESHAPE, span, &argument.value, 1, rank, axes);
-    if (argument.kind == VAL_TENSOR) op_of(sem, argument)->integer[0] = position;
+    if (argument.kind != VAL_TENSOR) break;
+    op_of(sem, argument)->integer[0] = position;
+    value_at(sem, argument.value)->name = name; /* it is the same tensor */
   }
   return argument;
 }

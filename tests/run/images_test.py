@@ -65,6 +65,19 @@ def test_gathers_of_a_plan():
     check(sum(s["count"] for s in sums if s["bytes"] == image) == 15, "sums of gradients: %s" % sums)
 
 
+def test_operations_of_a_convolution():
+    """2 * out * height * width * in * k * k for F, as many for I and for W, whatever else the layer does is little."""
+    flops = {}
+    for chunk in plan(example("resnet34"), {"parallel.dp": 1, "parallel.tp": 1})["chunks"]:
+        for key, value in chunk["flops"].items():
+            flops[key] = flops.get(key, 0) + value
+    layers = [(64, 3, 7, 112)] + [(64, 64, 3, 56)] * 6 + [(128, 64, 3, 28)] + [(128, 128, 3, 28)] * 8 + [(256, 128, 3, 14)] \
+        + [(256, 256, 3, 14)] * 12 + [(512, 256, 3, 7)] + [(512, 512, 3, 7)] * 6
+    wanted = [2 * out * size * size * into * k * k for out, into, k, size in layers] + [2 * 512 * 1000]
+    for key, whole in (("F", sum(wanted)), ("I", sum(wanted[1:])), ("W", sum(wanted))):
+        check(whole < flops[key] < 1.02 * whole, "%s: %d operations, and the products alone are %d" % (key, flops[key], whole))
+
+
 def test_one_gather_for_two_convolutions():
     """Two that take the same tensor in one statement share its gather."""
     source = """dim batch = 4, side = 6;
