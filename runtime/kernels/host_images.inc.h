@@ -272,18 +272,36 @@ static void F(host_normalise)(int64_t n, int64_t channels, int64_t inner, int64_
   }
 }
 
+/* Adds sum of x - centre, and of its square. */
+static void F(host_about)(int64_t n, const R *x, R centre, double *sum, double *squares) {
+  for (int64_t i = 0; i < n; i += 1024) {
+    const int64_t end = host_min(n, i + 1024);
+    R first = 0, second = 0;
+#pragma omp simd reduction(+ : first, second)
+    for (int64_t j = i; j < end; j++) {
+      const R apart = x[j] - centre;
+      first += apart;
+      second += apart * apart;
+    }
+    *sum += (double)first;
+    *squares += (double)second;
+  }
+}
+
+/* The first sum need not be exact: what the mean of x - centre is besides 0 corrects it. */
 static void F(host_batchnorm)(int64_t n, int64_t channels, int64_t inner, R eps, const R *x, R *y, R *mean,
                               R *variance) {
   const double count = (double)host_max(n * inner, 1);
 #pragma omp parallel for if (n * channels * inner > PD_GRAIN) schedule(static)
   for (int64_t c = 0; c < channels; c++) {
-    double sum = 0, spread = 0;
+    double sum = 0, apart = 0, squares = 0;
     for (int64_t i = 0; i < n; i++) sum += F(host_sum)(inner, x + (i * channels + c) * inner);
-    const double centre = sum / count, rest = centre - (double)(R)centre;
-    for (int64_t i = 0; i < n; i++) spread += F(host_spread)(inner, x + (i * channels + c) * inner, (R)centre);
-    const double square = spread / count - rest * rest, measured = square > 0 ? square : square * 0;
-    F(host_normalise)(n, channels, inner, c, centre, (R)(1 / sqrt(measured + (double)eps)), x, y);
-    mean[c] = (R)centre;
+    const R centre = (R)(sum / count);
+    for (int64_t i = 0; i < n; i++) F(host_about)(inner, x + (i * channels + c) * inner, centre, &apart, &squares);
+    const double rest = apart / count, square = squares / count - rest * rest;
+    const double measured = square > 0 ? square : square * 0; /* a NaN stays */
+    F(host_normalise)(n, channels, inner, c, (double)centre + rest, (R)(1 / sqrt(measured + (double)eps)), x, y);
+    mean[c] = (R)((double)centre + rest);
     variance[c] = (R)measured;
   }
 }
