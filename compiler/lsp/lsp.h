@@ -1,5 +1,5 @@
 /* The language server: one loop that reads messages, keeps the open documents, compiles each after a change and answers
- * questions about it. Imports are read from disk, so changes in them show once they are saved. */
+ * questions about it. An import that is open is read as it is open, else from the disk. */
 #ifndef PDC_LSP_LSP_H
 #define PDC_LSP_LSP_H
 
@@ -49,6 +49,32 @@ typedef struct Meaning {
   Span whole;           /* the declaration */
 } Meaning;
 Meaning meaning_at(const Compilation *c, uint32_t offset);
+
+/* The file that `import PATH as NAME` read, or NULL. */
+const Module *module_of_import(const Compilation *c, const Item *item);
+
+/* ---- complete.c ---- */
+typedef enum CompletionKind {
+  COMPLETION_KEYWORD,
+  COMPLETION_KEY,
+  COMPLETION_VALUE,
+  COMPLETION_OPERATION,
+  COMPLETION_BLOCK,
+  COMPLETION_MODULE,
+  COMPLETION_DIM,
+  COMPLETION_CONST,
+  COMPLETION_PARAM,
+  COMPLETION_VARIABLE
+} CompletionKind;
+
+typedef struct Completion {
+  CompletionKind kind;
+  const char *name, *detail; /* a dotted name is whole: "nn.linear" */
+} Completion;
+typedef VEC(Completion) Completions;
+
+/* What could stand at `offset` and begins with the word that is there already, which starts at *begin. */
+void complete_at(const Compilation *c, const char *text, size_t offset, Completions *list, size_t *begin);
 
 /* ---- hover.c ---- */
 /* Markdown about a meaning: its declaration, and sizes where the program compiles. */

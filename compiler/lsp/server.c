@@ -98,13 +98,13 @@ static void add_lines(Text *message, const char *kind, const json_t *lines) {
   json_array_foreach((json_t *)lines, i, line) text_printf(message, "\n%s: %s", kind, json_string_value(line));
 }
 
-/* One report of the compiler as a diagnostic of the protocol; of another file it shows at that file's import. */
-static json_t *diagnostic_json(const Document *document, const json_t *report) {
+/* One report of the compilation of `document` as a diagnostic of the file `own`. What is reported of another file shows
+ * at that file's import. */
+static json_t *diagnostic_json(const Document *document, const Source *own, const json_t *report) {
   const Compilation *c = document->compilation;
   Text message = {.arena = c->arena};
   const char *path = json_string_value(json_object_get(report, "file")),
              *label = json_string_value(json_object_get(report, "label"));
-  const Source *own = diag_source(c->diagnostics, c->module->file);
   size_t begin = 0, end = 0;
   if (path && strcmp(path, own->path) == 0) {
     begin = (size_t)json_integer_value(json_object_get(report, "begin"));
@@ -130,7 +130,8 @@ static json_t *diagnostic_json(const Document *document, const json_t *report) {
     const char *file = json_string_value(json_object_get(mark, "file"));
     const Source *source = source_named(c, file);
     if (!source) continue;
-    const char *uri = source == own ? document->uri : uri_of_path(c->arena, absolute(c->arena, file));
+    bool is_root = source == diag_source(c->diagnostics, c->module->file);
+    const char *uri = is_root ? document->uri : uri_of_path(c->arena, absolute(c->arena, file));
     json_t *range = range_json(source->text, source->length, (size_t)json_integer_value(json_object_get(mark, "begin")),
                                (size_t)json_integer_value(json_object_get(mark, "end")));
     json_array_append_new(related, json_pack("{s:{s:s, s:o}, s:o}", "location", "uri", uri, "range", range, "message",
@@ -146,40 +147,101 @@ static bool has_model(const Module *module) {
   return false;
 }
 
-static void publish(Server *server, const Document *document) {
-  json_t *list = json_array();
+static bool says_the_same(const json_t *list, const json_t *diagnostic) {
+  for (size_t i = 0; i < json_array_size(list); i++) {
+    const json_t *other = json_array_get(list, i);
+    if (json_equal(json_object_get(other, "code"), json_object_get(diagnostic, "code")) &&
+        json_equal(json_object_get(other, "range"), json_object_get(diagnostic, "range")))
+      return true;
+  }
+  return false;
+}
+
+/* Adds what the compilation of `document` reports: all of it for its own file, of an import what is in the import. */
+static void add_reports(const Document *document, const Source *own, bool imported, json_t *list) {
   char *text = NULL;
   size_t length = 0;
-  FILE *lines = document->compilation ? open_memstream(&text, &length) : NULL;
-  if (lines) {
-    diag_render(document->compilation->diagnostics, lines, DIAG_JSON, false);
-    fclose(lines);
-    for (const char *line = text; *line;) {
-      size_t size = strcspn(line, "\n");
-      json_t *report = json_loadb(line, size, JSON_ALLOW_NUL, NULL);
-      /* a library is no program of its own */
-      bool wanted = report && (strcmp(json_string_value(json_object_get(report, "code")), "E0218") != 0 ||
-                               has_model(document->compilation->module));
-      if (wanted) json_array_append_new(list, diagnostic_json(document, report));
-      json_decref(report);
-      line += size + (line[size] == '\n');
+  FILE *lines = open_memstream(&text, &length);
+  if (!lines) return;
+  diag_render(document->compilation->diagnostics, lines, DIAG_JSON, false);
+  fclose(lines);
+  for (const char *line = text; *line;) {
+    size_t size = strcspn(line, "\n");
+    json_t *report = json_loadb(line, size, JSON_ALLOW_NUL, NULL);
+    const char *file = json_string_value(json_object_get(report, "file"));
+    /* a library is no program of its own */
+    bool wanted = imported ? file && strcmp(file, own->path) == 0
+                           : report && (strcmp(json_string_value(json_object_get(report, "code")), "E0218") != 0 ||
+                                        has_model(document->compilation->module));
+    json_t *diagnostic = wanted ? diagnostic_json(document, own, report) : NULL;
+    if (diagnostic && !says_the_same(list, diagnostic)) json_array_append(list, diagnostic);
+    json_decref(diagnostic);
+    json_decref(report);
+    line += size + (line[size] == '\n');
+  }
+  free(text);
+}
+
+/* The source that the compilation of `reader` has read from the file of `document`, NULL if it has not. */
+static const Source *read_by(const Document *reader, const Document *document) {
+  const char *path = path_of_uri(reader->arena, document->uri);
+  if (!path || reader == document) return NULL;
+  path = absolute(reader->arena, path);
+  for (uint32_t i = 1; diag_source(reader->compilation->diagnostics, i); i++) {
+    const Source *source = diag_source(reader->compilation->diagnostics, i);
+    if (strcmp(absolute(reader->arena, source->path), path) == 0) return source;
+  }
+  return NULL;
+}
+
+/* What is wrong in a document: by itself, and as open programs see it that import it. */
+static void publish(Server *server, const Document *document) {
+  json_t *list = json_array();
+  if (document->compilation) {
+    const Compilation *c = document->compilation;
+    add_reports(document, diag_source(c->diagnostics, c->module->file), false, list);
+    for (const Document *reader = server->documents; reader; reader = reader->next) {
+      const Source *source = read_by(reader, document);
+      if (source) add_reports(reader, source, true, list);
     }
-    free(text);
   }
   notify(server, "textDocument/publishDiagnostics", json_pack("{s:s, s:o}", "uri", document->uri, "diagnostics", list));
 }
 
 /* ---- documents ---- */
 
+typedef struct OpenTexts { /* what imports read: first what is open here */
+  const Server *server;
+  Arena *arena;
+} OpenTexts;
+
+static const char *open_text(void *context, const char *path, size_t *length) {
+  const OpenTexts *texts = context;
+  for (const Document *document = texts->server->documents; document; document = document->next) {
+    const char *own = path_of_uri(texts->arena, document->uri);
+    if (!own || strcmp(absolute(texts->arena, own), path) != 0) continue;
+    *length = document->length;
+    return arena_strndup(texts->arena, document->text, document->length); /* it may change before the next compile */
+  }
+  return NULL;
+}
+
 static void compile_document(const Server *server, Document *document) {
   if (document->arena) arena_free(document->arena);
   document->arena = arena_new();
   Compilation *c = document->compilation = compilation_new(document->arena);
+  OpenTexts *texts = ARENA_NEW(document->arena, OpenTexts);
+  *texts = (OpenTexts){server, document->arena};
+  c->input.open_text = open_text;
+  c->input.context = texts;
   c->input.import_dirs = server->import_dirs;
   c->input.import_dir_count = server->import_dir_count;
   const char *path = path_of_uri(document->arena, document->uri);
   char *text = arena_strndup(document->arena, document->text, document->length);
-  if (passes_parse(c, path ? path : document->uri, text, document->length) && passes_semantic(c)) passes_plan(c);
+  if (!passes_parse(c, path ? path : document->uri, text, document->length))
+    semantic_read_imports(&c->input, &c->semantic);
+  else if (passes_semantic(c))
+    passes_plan(c);
 }
 
 static Document *document_of(const Server *server, const json_t *params) {
@@ -189,12 +251,53 @@ static Document *document_of(const Server *server, const json_t *params) {
   return NULL;
 }
 
-static void set_text(Document *document, const json_t *text) {
+/* text[begin, end) of the document becomes `text`. */
+static void edit(Document *document, size_t begin, size_t end, const json_t *text) {
+  size_t added = json_string_length(text), rest = document->length - end;
+  char *whole = malloc(begin + added + rest + 1);
+  if (!whole) exit(70);
+  if (begin) memcpy(whole, document->text, begin);
+  memcpy(whole + begin, json_string_value(text), added);
+  if (rest) memcpy(whole + begin + added, document->text + end, rest);
   free(document->text);
-  document->length = json_string_length(text);
-  document->text = malloc(document->length + 1);
-  if (!document->text) exit(70);
-  memcpy(document->text, json_string_value(text), document->length + 1);
+  document->text = whole;
+  document->length = begin + added + rest;
+  whole[document->length] = '\0';
+}
+
+static bool read_position(const json_t *json, Position *position) {
+  const json_t *line = json_object_get(json, "line"), *character = json_object_get(json, "character");
+  json_int_t l = json_integer_value(line), ch = json_integer_value(character);
+  if (!json_is_integer(line) || !json_is_integer(character) || l < 0 || ch < 0 || l > UINT32_MAX || ch > UINT32_MAX)
+    return false;
+  *position = (Position){(uint32_t)l, (uint32_t)ch};
+  return true;
+}
+
+/* One change: the whole text, or a range of it. */
+static void apply_change(Document *document, const json_t *change) {
+  const json_t *text = json_object_get(change, "text"), *range = json_object_get(change, "range");
+  Position from, to;
+  if (!json_is_string(text)) return;
+  if (!range) {
+    edit(document, 0, document->length, text);
+    return;
+  }
+  if (!read_position(json_object_get(range, "start"), &from) || !read_position(json_object_get(range, "end"), &to))
+    return;
+  size_t begin = offset_of(document->text, document->length, from),
+         end = offset_of(document->text, document->length, to);
+  edit(document, begin, end > begin ? end : begin, text);
+}
+
+/* What has read the changed document is told of the change too, and what these have read. */
+static void compile_all_with(Server *server, Document *changed) {
+  compile_document(server, changed);
+  for (Document *document = server->documents; document; document = document->next)
+    if (read_by(document, changed)) compile_document(server, document);
+  publish(server, changed);
+  for (Document *document = server->documents; document; document = document->next)
+    if (document != changed && (read_by(document, changed) || read_by(changed, document))) publish(server, document);
 }
 
 static void did_open(Server *server, const json_t *params) {
@@ -209,30 +312,23 @@ static void did_open(Server *server, const json_t *params) {
     document->next = server->documents;
     server->documents = document;
   }
-  set_text(document, text);
-  compile_document(server, document);
-  publish(server, document);
+  edit(document, 0, document->length, text);
+  compile_all_with(server, document);
 }
 
 static void did_change(Server *server, const json_t *params) {
   Document *document = document_of(server, params);
   const json_t *changes = json_object_get(params, "contentChanges");
   if (!document || !json_is_array(changes)) return;
-  for (size_t i = 0; i < json_array_size(changes); i++) {
-    const json_t *change = json_array_get(changes, i), *text = json_object_get(change, "text");
-    if (json_is_string(text) && !json_object_get(change, "range")) set_text(document, text);
-  }
-  compile_document(server, document);
-  publish(server, document);
+  for (size_t i = 0; i < json_array_size(changes); i++) apply_change(document, json_array_get(changes, i));
+  compile_all_with(server, document);
 }
 
 /* Saving one file may change what another imports. */
 static void did_save(Server *server, const json_t *params) {
   (void)params;
-  for (Document *document = server->documents; document; document = document->next) {
-    compile_document(server, document);
-    publish(server, document);
-  }
+  for (Document *document = server->documents; document; document = document->next) compile_document(server, document);
+  for (Document *document = server->documents; document; document = document->next) publish(server, document);
 }
 
 static void free_document(Document *document) {
@@ -250,6 +346,7 @@ static void did_close(Server *server, const json_t *params) {
       closed->compilation = NULL;
       publish(server, closed);
       free_document(closed);
+      did_save(server, NULL); /* others read it from the disk again */
       return;
     }
 }
@@ -264,10 +361,10 @@ static void finish(Server *server, const json_t *params) {
 static json_t *initialize(Server *server, const json_t *params, const char **problem) {
   (void)params, (void)problem;
   server->initialized = true;
-  return json_pack("{s:{s:s, s:{s:b, s:i, s:b}, s:b, s:b, s:b}, s:{s:s, s:s}}", "capabilities", "positionEncoding",
-                   "utf-16", "textDocumentSync", "openClose", 1, "change", 1, "save", 1, "hoverProvider", 1,
-                   "definitionProvider", 1, "documentFormattingProvider", 1, "serverInfo", "name", "pdc", "version",
-                   PDC_VERSION);
+  return json_pack("{s:{s:s, s:{s:b, s:i, s:b}, s:b, s:b, s:b, s:{s:[s]}}, s:{s:s, s:s}}", "capabilities",
+                   "positionEncoding", "utf-16", "textDocumentSync", "openClose", 1, "change", 2, "save", 1,
+                   "hoverProvider", 1, "definitionProvider", 1, "documentFormattingProvider", 1, "completionProvider",
+                   "triggerCharacters", ".", "serverInfo", "name", "pdc", "version", PDC_VERSION);
 }
 
 static json_t *shut_down(Server *server, const json_t *params, const char **problem) {
@@ -276,20 +373,49 @@ static json_t *shut_down(Server *server, const json_t *params, const char **prob
   return json_null();
 }
 
-/* The meaning of the name at the position that a request names. */
-static Document *asked(const Server *server, const json_t *params, Meaning *meaning, const char **problem) {
+/* The document and offset that a request names; NULL, with a problem if the request is malformed. */
+static Document *place_of(const Server *server, const json_t *params, size_t *offset, const char **problem) {
   Document *document = document_of(server, params);
-  const json_t *position = json_object_get(params, "position"), *line = json_object_get(position, "line"),
-               *character = json_object_get(position, "character");
-  if (!document || !json_is_integer(line) || !json_is_integer(character)) {
+  const json_t *json = json_object_get(params, "position");
+  Position position;
+  if (!document || !json_is_integer(json_object_get(json, "line")) ||
+      !json_is_integer(json_object_get(json, "character"))) {
     *problem = document ? "the request needs a position" : "this document is not open";
     return NULL;
   }
-  json_int_t l = json_integer_value(line), ch = json_integer_value(character);
-  if (l < 0 || ch < 0 || l > UINT32_MAX || ch > UINT32_MAX) return NULL;
-  size_t offset = offset_of(document->text, document->length, (Position){(uint32_t)l, (uint32_t)ch});
+  if (!read_position(json, &position)) return NULL;
+  *offset = offset_of(document->text, document->length, position);
+  return document;
+}
+
+/* The meaning of the name at the position that a request names. */
+static Document *asked(const Server *server, const json_t *params, Meaning *meaning, const char **problem) {
+  size_t offset;
+  Document *document = place_of(server, params, &offset, problem);
+  if (!document) return NULL;
   *meaning = meaning_at(document->compilation, (uint32_t)offset);
   return meaning->role == ROLE_NONE ? NULL : document;
+}
+
+static json_t *completion(Server *server, const json_t *params, const char **problem) {
+  static const int kinds[] = {
+      [COMPLETION_KEYWORD] = 14, [COMPLETION_KEY] = 10,    [COMPLETION_VALUE] = 12, [COMPLETION_OPERATION] = 3,
+      [COMPLETION_BLOCK] = 3,    [COMPLETION_MODULE] = 9,  [COMPLETION_DIM] = 25,   [COMPLETION_CONST] = 21,
+      [COMPLETION_PARAM] = 5,    [COMPLETION_VARIABLE] = 6}; /* the protocol's numbers */
+  size_t offset = 0, begin = 0;
+  const Document *document = place_of(server, params, &offset, problem);
+  if (!document) return json_null();
+  Completions list = {0};
+  complete_at(document->compilation, document->text, offset, &list, &begin);
+  json_t *items = json_array();
+  for (uint32_t i = 0; i < list.count; i++) {
+    const Completion *item = &list.at[i];
+    json_array_append_new(items, json_pack("{s:o, s:i, s:o, s:{s:o, s:o}}", "label", text_json(item->name), "kind",
+                                           kinds[item->kind], "detail", text_json(item->detail), "textEdit", "range",
+                                           range_json(document->text, document->length, begin, offset), "newText",
+                                           text_json(item->name)));
+  }
+  return json_pack("{s:b, s:o}", "isIncomplete", 0, "items", items);
 }
 
 static json_t *hover(Server *server, const json_t *params, const char **problem) {
@@ -352,6 +478,7 @@ static const Method *method_named(const char *name) {
       {"initialize", initialize, NULL},
       {"shutdown", shut_down, NULL},
       {"textDocument/hover", hover, NULL},
+      {"textDocument/completion", completion, NULL},
       {"textDocument/definition", definition, NULL},
       {"textDocument/formatting", formatting, NULL},
       {"exit", NULL, finish},

@@ -191,8 +191,7 @@ static bool ends_with(const char *path, const char *end) {
   return a >= b && strcmp(path + a - b, end) == 0 && (a == b || path[a - b - 1] == '/' || end[0] == '/');
 }
 
-/* The file that `import PATH as NAME` read, or NULL. */
-static const Module *module_of_import(const Compilation *c, const Item *item) {
+const Module *module_of_import(const Compilation *c, const Item *item) {
   for (uint32_t i = 1; i < c->semantic.modules.count; i++) {
     const Module *module = c->semantic.modules.at[i];
     if (ends_with(diag_source(c->diagnostics, module->file)->path, item->path)) return module;

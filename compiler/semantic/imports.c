@@ -135,7 +135,10 @@ static Unit *import_file(Loader *loader, const Unit *from, const Item *item) {
   }
   size_t length;
   errno = 0;
-  char *text = read_whole(sem, path, &length);
+  const char *text = identity && sem->input->open_text
+                         ? sem->input->open_text(sem->input->context, identity, &length)
+                         : NULL;
+  if (!text) text = read_whole(sem, path, &length);
   if (!text) {
     report(sem, "E0210", item->path_span, "cannot read `%s`: %s", path, strerror(errno));
     return NULL;

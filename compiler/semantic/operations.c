@@ -48,6 +48,12 @@ static const Row *row_of(const char *name) {
   return NULL;
 }
 
+const char *semantic_operation(uint32_t index, const char **signature) {
+  if (index >= sizeof rows / sizeof *rows) return NULL;
+  *signature = rows[index].signature;
+  return rows[index].name;
+}
+
 bool is_operation(const char *name) {
   return row_of(name) != NULL;
 }

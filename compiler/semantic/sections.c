@@ -65,6 +65,12 @@ static const char *const sections[] = {"parallel", "shard", "schedule",   "optim
                                        "data",     "train", "checkpoint", "cluster"};
 enum { SECTION_COUNT = sizeof sections / sizeof *sections };
 
+SectionKeyInfo semantic_key(uint32_t index) {
+  if (index >= (uint32_t)key_count) return (SectionKeyInfo){0};
+  const KeyRow *row = &key_rows[index];
+  return (SectionKeyInfo){row->section, row->key, row->initial, row->type == KEY_BOOL ? "on|off" : row->choices};
+}
+
 /* ---- finding ---- */
 
 int section_index(const char *name) {

@@ -80,6 +80,10 @@ bool semantic_run(const SemanticInput *input, Semantic *out) {
   return fine;
 }
 
+void semantic_read_imports(const SemanticInput *input, Semantic *out) {
+  load_units(new_sem(input, out));
+}
+
 void semantic_list_config(const SemanticInput *input, Text *out) {
   Semantic ignored;
   Sem *sem = new_sem(input, &ignored);

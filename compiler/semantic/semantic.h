@@ -68,7 +68,18 @@ typedef struct SemanticInput {
   const char *model;              /* --model=NAME or NULL */
   const Define *defines; uint32_t define_count;
   const char *const *import_dirs; uint32_t import_dir_count; /* -I …, then the installed library */
+  /* The text of a file as its editor has it, or NULL for that on the disk; may be NULL itself. `path` is without links. */
+  const char *(*open_text)(void *context, const char *path, size_t *length);
+  void *context;
 } SemanticInput;
+
+/* What can be written: keys of sections and operations, one by one; section and name NULL beyond the last. */
+typedef struct SectionKeyInfo {
+  const char *section, *key, *initial, *choices; /* initial, choices ("a|b"): NULL: none */
+} SectionKeyInfo;
+SectionKeyInfo semantic_key(uint32_t index);
+/* `signature`: "x eps=": names of arguments, those with `=` may be left out, `*` takes any number. */
+const char *semantic_operation(uint32_t index, const char **signature);
 
 typedef struct Semantic {
   Graph *graph;          /* NULL after errors */
@@ -76,6 +87,8 @@ typedef struct Semantic {
   VEC(const Module *) modules; /* all files read, root first (for deps, and the resolved text) */
 } Semantic;
 
+/* Reads imports and nothing more, so that what they offer is known of a program with syntax errors too. */
+void semantic_read_imports(const SemanticInput *input, Semantic *out);
 /* Reads imports, evaluates, checks, elaborates. Errors go to diagnostics; false when there was one. */
 bool semantic_run(const SemanticInput *input, Semantic *out);
 

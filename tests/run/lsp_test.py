@@ -3,8 +3,10 @@ import json
 import os
 import pathlib
 import re
+import statistics
 import subprocess
 import threading
+import time
 
 import harness
 from harness import check, directory
@@ -85,6 +87,19 @@ class Client:
         self.notify("textDocument/didChange", {"textDocument": {"uri": uri, "version": 2}, "contentChanges": [{"text": text}]})
         return self.published(uri)
 
+    def edit(self, uri, *edits):
+        """Incremental changes: (start, end, text), each a (line, UTF-16 column)."""
+        place = lambda at: {"line": at[0], "character": at[1]}
+        changes = [{"range": {"start": place(start), "end": place(end)}, "text": text} for start, end, text in edits]
+        self.notify("textDocument/didChange", {"textDocument": {"uri": uri, "version": 3}, "contentChanges": changes})
+        return self.published(uri)
+
+    def completions(self, uri, text, needle, **more):
+        """Labels and kinds of what is offered after the needle."""
+        result = self.at("textDocument/completion", uri, text, needle, inside=len(needle), **more)
+        check(result["isIncomplete"] is False, result)
+        return {item["label"]: item for item in result["items"]}
+
     def published(self, uri):
         while True:
             self.wait("method", "textDocument/publishDiagnostics")
@@ -127,8 +142,8 @@ def place_of(text, result):
 
 def test_life():
     client = Client()
-    wanted = {"positionEncoding": "utf-16", "textDocumentSync": {"openClose": True, "change": 1, "save": True}, "hoverProvider": True,
-              "definitionProvider": True, "documentFormattingProvider": True}
+    wanted = {"positionEncoding": "utf-16", "textDocumentSync": {"openClose": True, "change": 2, "save": True}, "hoverProvider": True,
+              "definitionProvider": True, "documentFormattingProvider": True, "completionProvider": {"triggerCharacters": ["."]}}
     check(client.capabilities == wanted, "capabilities: %s" % client.capabilities)
     check(client.end() == 0, "exit status after shutdown and exit")
     client = Client()
@@ -199,6 +214,9 @@ def test_imports():
     check(result["uri"] == pathlib.Path(os.path.realpath(path)).as_uri() and place_of(library, result["range"]) == (1, "twice"), result)
     check("block twice(x: [..]) -> [..]" in client.hover(uri, main, "lib.twice"), "hover on a block of an import")
     check(client.open(path, library)[1] == [], "a library is no program, and needs no model")
+    client.published(uri)
+    client.notify("textDocument/didClose", {"textDocument": {"uri": pathlib.Path(path).as_uri()}})
+    check(client.published(uri) == [], "a library that is closed")
     with open(path, "w") as file:
         file.write(library.replace("x * 2", "z * 2"))
     client.notify("textDocument/didSave", {"textDocument": {"uri": pathlib.Path(path).as_uri()}})
@@ -288,6 +306,150 @@ def test_formatting():
     client.change(uri, "const a = ;")
     client.fails(-32803, "textDocument/formatting", options)
     client.fails(-32803, "textDocument/formatting", {"textDocument": {"uri": "file:///not/open.pd"}})
+    check(client.end() == 0, "exit status")
+
+
+def test_incremental_changes():
+    client = Client()
+    text = "// \U0001f600\u00e4 one\nconst a = 1;\nconst b = a;\n"
+    uri, found = client.open(os.path.join(directory(), "m.pd"), text)
+
+    def is_now(wanted):
+        """What the server has: the formatter says it back."""
+        edits = client.request("textDocument/formatting", {"textDocument": {"uri": uri}, "options": {}})
+        check((edits[0]["newText"] if edits else wanted) == wanted, "the document is %r, not %r" % (edits and edits[0]["newText"], wanted))
+
+    client.edit(uri, ((1, 6), (1, 7), "c"), ((2, 10), (2, 11), "c"))  # in order, each on the result of the one before
+    is_now("// \U0001f600\u00e4 one\nconst c = 1;\nconst b = c;\n")
+    client.edit(uri, ((0, 5), (0, 10), "\U0001f601!"))  # two columns for what is outside of the first plane
+    is_now("// \U0001f600\U0001f601!\nconst c = 1;\nconst b = c;\n")
+    client.edit(uri, ((0, 0), (1, 0), ""))
+    is_now("const c = 1;\nconst b = c;\n")
+    client.edit(uri, ((1, 12), (99, 99), " // end\n"), ((0, 0), (0, 0), "dim n = 2;\n"))
+    is_now("dim n = 2;\nconst c = 1;\nconst b = c;  // end\n")
+    client.edit(uri, ((3, 0), (3, 0), "const d = 4;\n"))
+    is_now("dim n = 2;\nconst c = 1;\nconst b = c;  // end\nconst d = 4;\n")
+    found = client.edit(uri, ((0, 8), (0, 9), "x"))
+    check([report["code"] for report in found if report["code"] == "E0201"] == ["E0201"], found)
+    # a whole text between ranges, ranges that are none, an end before its begin
+    client.notify("textDocument/didChange", {"textDocument": {"uri": uri}, "contentChanges": [
+        {"text": "const a = 1;\n"}, {"range": {"start": {"line": 0, "character": 10}, "end": {"line": 0, "character": 11}}, "text": "7"},
+        {"range": {}, "text": "x"}, {"range": 3, "text": "x"}, {"range": {"start": {"line": -1, "character": 0}, "end": {"line": 0, "character": 0}}, "text": "x"},
+        {"range": {"start": {"line": 0, "character": 12}, "end": {"line": 0, "character": 3}}, "text": " // z"}, 7, {"text": None}]})
+    client.published(uri)
+    is_now("const a = 7;  // z\n")
+    check(client.end() == 0, "exit status")
+
+
+def test_typing_equals_opening():
+    """A program typed key by key, with a few corrections, is the program."""
+    client = Client()
+    text = harness.read_program("mlp")
+    uri, _ = client.open(os.path.join(directory(), "m.pd"), "")
+    line = column = 0
+    for character in text:
+        client.notify("textDocument/didChange", {"textDocument": {"uri": uri}, "contentChanges": [
+            {"range": {"start": {"line": line, "character": column}, "end": {"line": line, "character": column}}, "text": "x"},
+            {"range": {"start": {"line": line, "character": column}, "end": {"line": line, "character": column + 1}}, "text": character}]})
+        found = client.published(uri)
+        line, column = (line + 1, 0) if character == "\n" else (line, column + 1)
+    check(found == [], found)
+    check(client.request("textDocument/formatting", {"textDocument": {"uri": uri}, "options": {}}) == [], "the text that was typed")
+    check(client.end() == 0, "exit status")
+
+
+def test_imports_while_typing():
+    place = directory()
+    library = "block twice(x: [..]) -> [..] {\n  return x * 2;\n}\n"
+    main = 'import "lib.pd" as lib;\ndim batch = 4, n = 3;\nmodel m(x: f32[batch, n], y: f32[batch, n]) {\n  param w: [n];\n  loss mse(lib.twice(x) * w, y);\n}\n'
+    path = os.path.join(place, "lib.pd")
+    with open(path, "w") as file:
+        file.write(library)
+    client = Client()
+    uri, found = client.open(os.path.join(place, "main.pd"), main)
+    check(found == [], found)
+    other, found = client.open(path, library)
+    check(found == [] and client.published(uri) == [], "what a library is opened with is what is on the disk")
+    found = client.edit(other, ((1, 9), (1, 10), "z"))
+    check([report["code"] for report in found] == ["E0201"] and found[0]["range"]["start"]["line"] == 1, found)
+    found = client.published(uri)
+    check(len(found) == 1 and "lib.pd:2:10" in found[0]["message"] and place_of(main, found[0]["range"]) == (1, '"lib.pd"'), found)
+    check(client.edit(other, ((1, 9), (1, 10), "x")) == [] and client.published(uri) == [], "a library that is right again")
+    client.edit(other, ((0, 6), (0, 11), "thrice"))
+    found = client.published(uri)
+    check([report["code"] for report in found] == ["E0204"], found)
+    client.notify("textDocument/didClose", {"textDocument": {"uri": other}})
+    check(client.published(other) == [] and client.published(uri) == [], "a library that is closed is what is on the disk")
+    check(client.end() == 0, "exit status")
+
+
+def test_completion():
+    client = Client()
+    text = """import "std/nn.pd" as nn;
+config const layers = 2;
+dim batch = 4, width = 8;
+parallel < p
+schedule < kind=zb-; recompute=
+shard < b
+block mine<k>(inner: [.., k], factor=2) -> [.., k] {
+  param weight: [k, k];
+  first = inner @ weight;
+  repeat i = 0 .. layers { inside = first; first = inside + i; }
+  return f
+}
+model m(x: f32[batch, width], y: f32[batch, width]) {
+  h = nn.l
+  loss ms
+  // in a comment b
+  data = "in a string b";
+"""
+    uri, _ = client.open(os.path.join(directory(), "m.pd"), text)
+    def offered(needle, *names, but=(), **more):
+        found = client.completions(uri, text, needle, **more)
+        for name in names:
+            check(name in found, "after `%s`: no `%s` in %s" % (needle, name, sorted(found)))
+        for name in but:
+            check(name not in found, "after `%s`: `%s`" % (needle, name))
+        return found
+
+    item = offered("parallel < p", "pp", but=("dp", "microbatch", "param"))["pp"]
+    check(item["kind"] == 10 and item["detail"] == "default 1" and item["textEdit"]["newText"] == "pp", item)
+    check(item["textEdit"]["range"] == {"start": {"line": 3, "character": 11}, "end": {"line": 3, "character": 12}}, item)
+    offered("kind=zb-", "zb-h1", "zb-h2", "zb-v", but=("gpipe",))
+    offered("recompute=", "none", "full", "selective", "layers")
+    offered("shard < b", "batch", but=("block", "width"))
+    offered("return f", "first", "factor", but=("inside", "x", "i", "frozen param"))
+    offered("inside = ", "first", "weight", "inner", "factor", "k", "layers", "batch", "mine", "nn", "i", "relu", "sdpa", "true", but=("h", "inside", "param"))
+    check(offered("@ weig", "weight")["weight"]["kind"] == 5, "a parameter")
+    found = offered("h = nn.l", "nn.linear", "nn.layernorm", but=("layers", "nn.rmsnorm"))
+    check(found["nn.layernorm"]["textEdit"]["range"]["start"] == {"line": 13, "character": 6}, found["nn.layernorm"])
+    check(offered("loss ms", "mse")["mse"]["detail"] == "a b", "what an operation takes")
+    for needle in ("in a comment b", "in a string b"):
+        check(client.completions(uri, text, needle) == {}, "completions in comments and strings")
+    for text, needle, names in (("", "", ("import", "model", "dim", "config const", "parallel", "shard")), ("dim a = 1;\nmo", "mo", ("model",)),
+                                ("model m(x: f32[batch]) {\n  \n}\n", "{\n  ", ("param", "loss", "repeat", "x", "relu")), ("const a = parallel.t", "parallel.t", ("parallel.tp",)),
+                                ("dim abc = 1;\\ndim de = ab", "de = ab", ("abc",)), ("train < steps=5; ", "; ", ("steps", "save_every"))):
+        client.change(uri, text)
+        offered(needle, *names)
+    client.fails(-32602, "textDocument/completion", {"textDocument": {"uri": uri}})
+    check(client.end() == 0, "exit status")
+
+
+def test_answers_in_time():
+    """A change of the large example, answered: the median of many in 50 ms, and the slowest is no pause."""
+    with open(os.path.join(harness.ROOT, "examples", "gpt3-175b.pd")) as file:
+        text = file.read()
+    client = Client()
+    uri, found = client.open(os.path.join(harness.ROOT, "examples", "gpt3-175b.pd"), text)
+    line = text[:text.index("layers = 96")].count("\n")
+    column = len(text[:text.index("layers = 96")].split("\n")[-1]) + len("layers = ")
+    times = []
+    for round_ in range(15):
+        began = time.monotonic()
+        found = client.edit(uri, ((line, column), (line, column + 2), "48" if round_ % 2 else "96"))
+        times.append(time.monotonic() - began)
+        check(all(report["severity"] == 2 for report in found), found)
+    check(statistics.median(times) < 0.05, "the median of %s" % ["%.3f" % seconds for seconds in times])
     check(client.end() == 0, "exit status")
 
 
