@@ -428,7 +428,7 @@ model m(x: f32[batch, width], y: f32[batch, width]) {
         check(client.completions(uri, text, needle) == {}, "completions in comments and strings")
     for text, needle, names in (("", "", ("import", "model", "dim", "config const", "parallel", "shard")), ("dim a = 1;\nmo", "mo", ("model",)),
                                 ("model m(x: f32[batch]) {\n  \n}\n", "{\n  ", ("param", "loss", "repeat", "x", "relu")), ("const a = parallel.t", "parallel.t", ("parallel.tp",)),
-                                ("dim abc = 1;\\ndim de = ab", "de = ab", ("abc",)), ("train < steps=5; ", "; ", ("steps", "save_every"))):
+                                ("dim abc = 1;\ndim de = ab", "de = ab", ("abc",)), ("train < steps=5; ", "; ", ("steps", "save_every"))):
         client.change(uri, text)
         offered(needle, *names)
     client.fails(-32602, "textDocument/completion", {"textDocument": {"uri": uri}})

@@ -27,15 +27,15 @@ static Result compile_with(const char *source, const char *model, const Define *
   const char *path = directory ? arena_printf(result.arena, "%s/test.pd", directory) : "test.pd";
   uint32_t file = diag_add_source(result.diagnostics, path, source, strlen(source));
   const char *const dirs[] = {PDC_BUILD_ROOT "/templates"};
-  SemanticInput input = {result.arena,
-                         names,
-                         result.diagnostics,
-                         syntax_parse(result.arena, names, result.diagnostics, file),
-                         model,
-                         defines,
-                         count,
-                         dirs,
-                         1};
+  SemanticInput input = {.arena = result.arena,
+                         .names = names,
+                         .diagnostics = result.diagnostics,
+                         .root = syntax_parse(result.arena, names, result.diagnostics, file),
+                         .model = model,
+                         .defines = defines,
+                         .define_count = count,
+                         .import_dirs = dirs,
+                         .import_dir_count = 1};
   result.fine = semantic_run(&input, &result.semantic);
   size_t length = 0;
   FILE *out = open_memstream(&result.text, &length);
@@ -557,8 +557,12 @@ Test(semantic, list_config) {
   const char *source = HEAD "parallel < tp=2; >\n";
   uint32_t file = diag_add_source(diagnostics, "test.pd", source, strlen(source));
   Define define = {"layers", "7"};
-  SemanticInput input = {arena, names, diagnostics, syntax_parse(arena, names, diagnostics, file), NULL, &define, 1,
-                         NULL,  0};
+  SemanticInput input = {.arena = arena,
+                         .names = names,
+                         .diagnostics = diagnostics,
+                         .root = syntax_parse(arena, names, diagnostics, file),
+                         .defines = &define,
+                         .define_count = 1};
   Text text = {.arena = arena};
   semantic_list_config(&input, &text);
   cr_assert(strstr(text.at, "layers integer 7 (default 3)\n"), "%s", text.at);
