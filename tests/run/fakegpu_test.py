@@ -148,7 +148,7 @@ for (part, sanitizer), text in SANITIZED.items():
 
 # ---- what the other fake libraries use ----
 
-def enqueue(part, **settings):
+def enqueue(part, sanitize=None, **settings):
     def build():
         target = os.path.join(harness.directory(), "enqueue")
         result = harness.command(["gcc", "-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-isystem", fakegpu.CUDA + "/include",
@@ -156,7 +156,7 @@ def enqueue(part, **settings):
                                   "-l:libcudart.so.13", "-Wl,--allow-shlib-undefined"], harness.COMPILE_LIMIT, cwd=harness.ROOT)
         check(result.code == 0, "compilation failed: " + result.describe())
         return target
-    return fakegpu.run(harness.once("enqueue", build), [], part, **settings)
+    return fakegpu.run(harness.once("enqueue", build), [], part, sanitize=sanitize, **settings)
 
 
 for part in ("again", "captured", "progress", "ranges", "objects", "failure"):
@@ -165,6 +165,14 @@ for part in ("again", "captured", "progress", "ranges", "objects", "failure"):
             result = enqueue(part, seed=seed)
             check(result.code == 0, "should pass: " + result.describe())
     harness.add("enqueue_" + part, enqueued)
+
+def test_enqueue_ranges_thread():
+    for seed in (0, 1):
+        result = enqueue("ordered", sanitize="thread", seed=seed)
+        check(result.code == 0, "should pass: " + result.describe())
+        result = enqueue("unordered", sanitize="thread", seed=seed)
+        check(result.code != 0 and "ThreadSanitizer: data race" in result.err, "not found: " + result.describe())
+
 
 for part, text in {
         "stuck": r"fault: no-progress: nothing has moved for 1 s while the program waits for forever on s1; .*\n  forever in a test on s1",

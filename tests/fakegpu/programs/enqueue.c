@@ -90,6 +90,24 @@ static void progress(void) {
   CHECK(fake_progress() == 0 && calls == 2);
 }
 
+/* two streams write the same memory; an event orders them, or does not */
+static void write_twice(int ordered) {
+  float *x;
+  cudaEvent_t event;
+  CHECK(!cudaMalloc((void **)&x, 4) && !cudaEventCreate(&event));
+  CHECK(!put(one, job(1, 0, x), 4) && !cudaEventRecord(event, one));
+  if (ordered) CHECK(!cudaStreamWaitEvent(two, event, 0));
+  CHECK(!put(two, job(2, 0, x), 4));
+  CHECK(!cudaStreamSynchronize(one) && !cudaStreamSynchronize(two));
+  CHECK(!cudaFree(x) && !cudaEventDestroy(event));
+}
+static void ordered(void) {
+  write_twice(1);
+}
+static void unordered(void) {
+  write_twice(0);
+}
+
 static void ranges(void) {
   float *x, got;
   CHECK(!cudaMalloc((void **)&x, 4));
@@ -146,6 +164,8 @@ int main(int argc, char **argv) {
                {"captured", captured},
                {"progress", progress},
                {"ranges", ranges},
+               {"ordered", ordered},
+               {"unordered", unordered},
                {"objects", objects},
                {"failure", failure},
                {"stuck", stuck},
