@@ -144,7 +144,7 @@ struct worker {
   /* addresses that stand for one barrier each in ThreadSanitizer */
   char orders[1 << 14];
   size_t next_order = 0;
-  char block_start = 0, block_end = 0;
+  char begun = 0, ended = 0;
   uint64_t filled = 0; /* number of the launch that static shared memory was filled for */
 
   char *shared = nullptr;
@@ -217,10 +217,8 @@ void leave(fiber *me) {
 /* where a new fiber begins */
 void enter() {
   worker *w = at_work;
-  tsan_acquire(&w->block_start);
   w->launch->kernel->run(w->launch->arguments);
   fiber *me = self();
-  tsan_release(&w->block_end);
   me->state = wait::exited;
   me->own->live &= ~(1u << me->lane);
   leave(me);
@@ -306,61 +304,100 @@ void fill_static_shared(const void *code) {
   if (known.bytes) memset(__tls_get_addr(index), 0xff, known.bytes);
 }
 
-void run_block(worker &w, const struct launch &launch, uint64_t index) {
-  const dim3 grid = launch.grid, size = launch.block;
-  uint3 block = {static_cast<unsigned>(index % grid.x), static_cast<unsigned>(index / grid.x % grid.y),
-                 static_cast<unsigned>(index / grid.x / grid.y)};
-  uint64_t choice = config().blocks == block_order::seeded ? mix(launch.seed, index) : 0;
-  bool seeded = config().blocks == block_order::seeded;
-  w.backwards = config().blocks == block_order::reverse || choice & 1;
-  w.launch = &launch;
-  block_index = block;
-  block_size = size;
-  grid_size = grid;
-  w.total = static_cast<int>(size.x * size.y * size.z);
-  w.waiting = w.sum = 0;
-  w.barrier_order = w.order();
-  int warps = (w.total + WARP - 1) / WARP;
+/* In ThreadSanitizer, the block's threads come after what the caller has done, and the caller after what they have
+ * done. Blocks that use the same shared memory one after another are ordered so; those without any are not, and races
+ * between them are found. */
+void begin_threads(worker &w, int count) {
+  if (!under_tsan()) return;
+  void *caller = __tsan_get_current_fiber();
+  tsan_release(&w.begun);
+  for (int i = 0; i < count; i++) {
+    fiber &f = w.fibers[static_cast<size_t>(i)];
+    if (!f.tsan) {
+      f.tsan = __tsan_create_fiber(0);
+      __tsan_set_fiber_name(f.tsan, ("device thread " + std::to_string(i)).c_str());
+    }
+    tsan_switch(f.tsan);
+    tsan_acquire(&w.begun);
+    tsan_switch(caller);
+  }
+}
+void end_threads(worker &w, int count) {
+  if (!under_tsan()) return;
+  void *caller = __tsan_get_current_fiber();
+  for (int i = 0; i < count; i++) {
+    tsan_switch(w.fibers[static_cast<size_t>(i)].tsan);
+    tsan_release(&w.ended);
+    tsan_switch(caller);
+  }
+  tsan_acquire(&w.ended);
+}
 
-  char *dynamic = w.shared + w.shared_bytes - (launch.dynamic_bytes + 15) / 16 * 16;
-  asan_unpoison(w.shared, w.shared_bytes);
-  memset(dynamic, 0xff, static_cast<size_t>(w.shared + w.shared_bytes - dynamic));
-  asan_poison(w.shared, static_cast<size_t>(dynamic - w.shared));
-  asan_poison(dynamic + launch.dynamic_bytes,
-              static_cast<size_t>(w.shared + w.shared_bytes - dynamic) - launch.dynamic_bytes);
+/* dynamic shared memory of a block: filled, with its end at the forbidden page */
+char *prepare_shared(worker &w, const struct launch &launch) {
   if (w.filled != launch.number) { /* once a launch: twins have the shared memory of many kernels */
     fill_static_shared(reinterpret_cast<const void *>(launch.kernel->run));
     w.filled = launch.number;
   }
+  char *end = w.shared + w.shared_bytes, *start = end - (launch.dynamic_bytes + 15) / 16 * 16;
+  asan_unpoison(w.shared, w.shared_bytes);
+  memset(start, 0xff, static_cast<size_t>(end - start));
+  asan_poison(w.shared, static_cast<size_t>(start - w.shared));
+  asan_poison(start + launch.dynamic_bytes, static_cast<size_t>(end - start) - launch.dynamic_bytes);
+  return start;
+}
 
+void check_shared(worker &w, const struct launch &launch, const char *start) {
+  for (const char *p = start + launch.dynamic_bytes; p < w.shared + w.shared_bytes && !under_asan(); p++)
+    if (*p != static_cast<char>(0xff))
+      fake_fault("out-of-bounds",
+                 "kernel %s, block %s: something was written after the %zu bytes of dynamic shared memory", launch.name,
+                 text_of(block_index).c_str(), launch.dynamic_bytes);
+}
+
+/* every thread of the block at the start of the kernel */
+void prepare_threads(worker &w, const struct launch &launch, char *shared) {
   uint3 thread = {0, 0, 0};
   for (int i = 0; i < w.total; i++) {
     fiber &f = w.fibers[static_cast<size_t>(i)];
     f.index = thread;
-    f.dynamic_shared = dynamic;
+    f.dynamic_shared = shared;
     f.dynamic_bytes = launch.dynamic_bytes;
     f.state = wait::none;
     void **stack = static_cast<void **>(f.stack_top) - SAVED_WORDS;
     memset(stack, 0, SAVED_WORDS * sizeof *stack);
     stack[RETURN_WORD] = reinterpret_cast<void *>(enter);
     f.stack_pointer = stack;
-    if (under_tsan() && !f.tsan) {
-      f.tsan = __tsan_create_fiber(0);
-      __tsan_set_fiber_name(f.tsan, ("device thread " + std::to_string(i)).c_str());
-    }
-    if (++thread.x == size.x) thread.x = 0, ++thread.y == size.y ? thread.y = 0, thread.z++ : 0;
+    if (++thread.x == launch.block.x) thread.x = 0, ++thread.y == launch.block.y ? thread.y = 0, thread.z++ : 0;
   }
-  for (int i = 0; i < warps; i++) {
+  for (int i = 0; i * WARP < w.total; i++) {
     struct warp &p = w.warps[static_cast<size_t>(i)];
     int lanes = std::min<int>(WARP, w.total - i * WARP);
     p.exists = p.ready = p.live = lanes == WARP ? ~0u : (1u << lanes) - 1;
     p.meeting = 0;
     for (exchange &e : p.meetings) e.arrived = e.unread = 0;
   }
+}
 
+void run_block(worker &w, const struct launch &launch, uint64_t index) {
+  const dim3 grid = launch.grid;
+  bool seeded = config().blocks == block_order::seeded;
+  uint64_t choice = seeded ? mix(launch.seed, index) : 0;
+  block_index = {static_cast<unsigned>(index % grid.x), static_cast<unsigned>(index / grid.x % grid.y),
+                 static_cast<unsigned>(index / grid.x / grid.y)};
+  block_size = launch.block;
+  grid_size = grid;
+  w.backwards = config().blocks == block_order::reverse || choice & 1;
+  w.launch = &launch;
+  w.total = static_cast<int>(launch.block.x * launch.block.y * launch.block.z);
+  w.waiting = w.sum = 0;
+  w.barrier_order = w.order();
+  char *shared = prepare_shared(w, launch);
+  prepare_threads(w, launch, shared);
+  if (launch.uses_shared) begin_threads(w, w.total);
   at_work = &w;
   w.tsan = under_tsan() ? __tsan_get_current_fiber() : nullptr;
-  tsan_release(&w.block_start);
+  int warps = (w.total + WARP - 1) / WARP;
   for (bool left = true; left;) {
     left = false;
     bool ran = false;
@@ -377,13 +414,9 @@ void run_block(worker &w, const struct launch &launch, uint64_t index) {
     }
     if (left && !ran) report_stall(w);
   }
-  tsan_acquire(&w.block_end);
   at_work = nullptr;
-  for (const char *p = dynamic + launch.dynamic_bytes; p < w.shared + w.shared_bytes && !under_asan(); p++)
-    if (*p != static_cast<char>(0xff))
-      fake_fault("out-of-bounds",
-                 "kernel %s, block %s: something was written after the %zu bytes of dynamic shared memory", launch.name,
-                 text_of(block).c_str(), launch.dynamic_bytes);
+  if (launch.uses_shared) end_threads(w, w.total);
+  check_shared(w, launch, shared);
 }
 
 void run_blocks(const struct launch &launch) {
@@ -406,7 +439,11 @@ void run_blocks(const struct launch &launch) {
   };
   int threads = under_tsan() ? 1 : config().threads; /* its fibers belong to one thread */
   if (threads == 1 || blocks == 1) {
+    if (!own_worker) own_worker = std::make_unique<worker>();
+    int count = static_cast<int>(launch.block.x * launch.block.y * launch.block.z);
+    if (!launch.uses_shared) begin_threads(*own_worker, count);
     for (uint64_t i = 0; i < blocks; i++) one(i);
+    if (!launch.uses_shared) end_threads(*own_worker, count);
   } else {
 #pragma omp parallel for schedule(dynamic) num_threads(threads)
     for (uint64_t i = 0; i < blocks; i++) one(i);

@@ -13,6 +13,7 @@ struct launch {
   const char *name;
   dim3 grid, block;
   size_t dynamic_bytes;
+  bool uses_shared; /* static or dynamic shared memory */
   void *const *arguments;
   uint64_t number; /* of the launch, from 1 */
   uint64_t seed;

@@ -99,6 +99,7 @@ FAULTS = {
     "wrong_mask": r"fault: warp-mask: kernel wrong_mask, .*mask 0x55555555 does not contain the calling lane \d+",
     "two_operations": r"fault: warp-mixed: kernel two_operations, .*other lanes of mask 0xffffffff wait in",
     "shared_race": r"wrong: element \d+ is -?nan",
+    "block_race": Sometimes(r"wrong: element 0 is 0, not 1"),
     "shared_never_written": r"wrong: element 0 is -?nan",
     "beyond_dynamic": r"fault: out-of-bounds: .*something was written after the 252 bytes of dynamic shared memory",
 }
@@ -108,6 +109,7 @@ SANITIZED = {
     ("kernel_in_the_slack", "address"): r"AddressSanitizer: .*\n(.*\n)*.* in fill\(float\*, float\) .*faults.cu:\d+",
     ("beyond_dynamic", "address"): r"AddressSanitizer: .*\n(.*\n)*.* in beyond_dynamic\(float\*\) .*faults.cu:\d+",
     ("shared_race", "thread"): r"ThreadSanitizer: data race .*\n(.*\n)*.* shared_race\(float\*\) .*faults.cu:\d+",
+    ("block_race", "thread"): r"ThreadSanitizer: data race .*\n(.*\n)*.* two_blocks_write\(float\*\) .*faults.cu:\d+",
     ("missing_wait", "thread"): r"ThreadSanitizer: data race .*\n(.*\n)*.* fill\(float\*, float\) .*faults.cu:\d+",
     ("wait_before_record", "thread"): r"ThreadSanitizer: data race",
     ("overwritten_too_early", "thread"): r"ThreadSanitizer: data race .*\n(.*\n)*.* add_to\(float\*, float const\*\) .*faults.cu:\d+",

@@ -336,7 +336,16 @@ KERNEL(shared_race, 0, N - 1 - i)
 KERNEL(shared_never_written, 0, 1)
 KERNEL(beyond_dynamic, N * 4 - 4, 1)
 
-static const part parts[] = {
+__global__ void two_blocks_write(float *x) {
+  x[(threadIdx.x + blockIdx.x) % N] = (float)blockIdx.x; // which block is last is not defined
+}
+static void block_race() {
+  buffer<float> x(N);
+  LAUNCH(two_blocks_write, 2, N, 0, 0, x.at);
+  all_are(x.read().data(), 1);
+}
+
+static const part parts[] = {PART(block_race),
     PART(missing_wait), PART(wait_before_record), PART(reused_too_early), PART(read_too_early), PART(overwritten_too_early),
     PART(graph_without_dependency), PART(nonblocking_without_order), PART(freed_in_another_stream), PART(used_before_malloc),
     PART(never_waited_for), PART(leak), PART(leaked_event), PART(double_free), PART(freed_inside), PART(wrong_free),
