@@ -151,7 +151,7 @@ Const number_key(Sem *sem, const KeyRow *row, const Expr *value) {
   if (value->kind == EXPR_STAR) {
     if (strcmp(row->section, "parallel") != 0 || strcmp(row->key, "dp") != 0)
       return key_error(sem, row, value, row->type == KEY_INT ? "a whole number" : "a number");
-    Diag *diag = report(sem, "E0408", value->span, "this version cannot leave the data-parallel degree to the launch");
+    Diag *diag = report(sem, "E0408", value->span, "this version cannot leave `parallel.dp` to the launch");
     diag_note(diag, "the plan of every rank's steps is made here, and the number of micro-batches follows from dp");
     diag_help(diag, "say how many replicas, `dp=1`, and compile again for another launch: -D parallel.dp=8");
     return (Const){.kind = CONST_ERROR};
