@@ -381,6 +381,13 @@ static Const eval_name(Sem *sem, Unit *unit, Frame *frame, const Expr *expr) {
 
 static Const eval_call(Sem *sem, Unit *unit, Frame *frame, const Expr *expr) {
   if (!is_const_function(expr->name.text)) {
+    Frame nobody = {.unit = unit};
+    const Symbol *symbol = find_symbol(sem, unit, expr->name.text);
+    if (!is_operation(expr->name.text) && !is_initialiser(expr->name.text) &&
+        (!symbol || symbol->kind != SYMBOL_BLOCK)) {
+      report_unknown_call(sem, frame ? frame : &nobody, expr);
+      return error_const;
+    }
     Diag *diag = report(sem, "E0223", expr->span, "`%s` is not computed at compile time", expr->name.text);
     diag_note(diag, "constants may use sqrt, exp, log, log2, floor, min, max and roundup");
     return error_const;

@@ -127,8 +127,18 @@ static void exec_metric(Sem *sem, Frame *frame, const Stmt *stmt) {
   vec_push(sem->arena, &sem->graph->metrics, metric);
 }
 
+static bool has_loss(Stmt *const *body, uint32_t count) {
+  for (uint32_t i = 0; i < count; i++)
+    if (body[i]->kind == STMT_LOSS || has_loss(body[i]->body, body[i]->body_count) ||
+        has_loss(body[i]->otherwise, body[i]->otherwise_count))
+      return true;
+  return false;
+}
+
 static void exec_if(Sem *sem, Frame *frame, const Stmt *stmt) {
   Const condition = const_eval(sem, frame->unit, frame, stmt->value);
+  if (condition.kind != CONST_BOOL) /* which of the two was meant is not known */
+    sem->may_have_loss |= has_loss(stmt->body, stmt->body_count) || has_loss(stmt->otherwise, stmt->otherwise_count);
   if (condition.kind == CONST_ERROR) return;
   if (condition.kind != CONST_BOOL) {
     report(sem, "E0221", stmt->value->span, "a condition is true or false, and `%s` is %s",
@@ -320,7 +330,7 @@ void elaborate_model(Sem *sem) {
     report(sem, "E0317", item->name.span, "model `%s` has no input", sem->model->name);
   check_layout(sem);
   exec_list(sem, &frame, item->body, item->body_count);
-  if (!sem->has_loss && !sem->too_long && !diag_full(sem->diagnostics)) {
+  if (!sem->has_loss && !sem->may_have_loss && !sem->too_long && !diag_full(sem->diagnostics)) {
     Diag *diag = report(sem, "E0220", item->name.span, "model `%s` has no `loss`", sem->model->name);
     diag_help(diag, "end it with `loss ...;`: what training makes small");
   }

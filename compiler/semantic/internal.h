@@ -214,6 +214,7 @@ struct Sem {
   Id empty_axis; /* of size 0, as was reported for an input; NO_ID: none */
   Id batch;
   bool has_loss;
+  bool may_have_loss; /* in a branch whose condition has an error */
 };
 
 /* ---- names.c ---- */

@@ -31,6 +31,7 @@ static Symbol *block_of_rule(Sem *sem, const char *name, const char **size) {
 }
 
 static void unknown_axis(Sem *sem, const Name *name, const Symbol *symbol) {
+  if (!symbol && !first_unknown(sem, name->text)) return;
   Diag *diag = report(sem, "E0403", name->span, "`%s` in `shard < >` is no axis", name->text);
   if (symbol) {
     diag_label(diag, symbol->span, "`%s` is a %s; axes are declared with `dim`", name->text,
@@ -50,6 +51,19 @@ static void unknown_axis(Sem *sem, const Name *name, const Symbol *symbol) {
                 spelling.best);
     else
       diag_note(diag, "block `%s` has no size `%s`", block->name, size);
+    return;
+  }
+  const char *dot = strrchr(name->text, '.');
+  if (dot) { /* no such block: then nobody calls one either */
+    const char *owner = intern(sem->names, name->text, (size_t)(dot - name->text));
+    first_unknown(sem, owner);
+    Spelling near = spelling_of(owner);
+    spelling_symbols(&near, sem->root, 1u << SYMBOL_BLOCK);
+    if (near.best) {
+      diag_help(diag, "did you mean `%s%s`?", near.best, dot);
+      return;
+    }
+    diag_note(diag, "there is no block `%s`", owner);
     return;
   }
   Spelling spelling = spelling_of(name->text);

@@ -59,32 +59,37 @@ static void check_type(Sem *sem, Frame *frame, const TypeExpr *type) {
   for (uint32_t i = 0; type && i < type->dim_count; i++) check_expr(sem, frame, type->dims[i], false);
 }
 
-static void check_names(Sem *sem, Frame *frame, Stmt *const *body, uint32_t count) {
+/* `elaborated`: what stands in no branch has been looked at. */
+static void check_names(Sem *sem, Frame *frame, Stmt *const *body, uint32_t count, bool elaborated) {
   for (uint32_t i = 0; i < count && !diag_full(sem->diagnostics); i++) {
     const Stmt *stmt = body[i];
-    for (uint32_t k = 0; k < stmt->param_count; k++) {
+    for (uint32_t k = 0; k < stmt->param_count && !elaborated; k++) {
       check_type(sem, frame, stmt->params[k].type);
       check_expr(sem, frame, stmt->params[k].init, true);
     }
-    check_expr(sem, frame, stmt->value, false);
-    check_expr(sem, frame, stmt->upper, false);
-    check_names(sem, frame, stmt->body, stmt->body_count);
-    check_names(sem, frame, stmt->otherwise, stmt->otherwise_count);
+    if (!elaborated) {
+      check_expr(sem, frame, stmt->value, false);
+      check_expr(sem, frame, stmt->upper, false);
+    }
+    bool inside = elaborated && stmt->kind != STMT_IF;
+    check_names(sem, frame, stmt->body, stmt->body_count, inside);
+    check_names(sem, frame, stmt->otherwise, stmt->otherwise_count, inside);
   }
 }
 
 static void check_item(Sem *sem, const Symbol *symbol) {
   const Item *item = symbol->item;
   Frame frame = {.unit = symbol->unit, .symbol = symbol};
+  bool elaborated = symbol->called || symbol == sem->model;
   for (uint32_t i = 0; i < item->size_count; i++) add_name(sem, &frame, &item->sizes[i]);
-  for (uint32_t i = 0; i < item->input_count; i++) {
+  for (uint32_t i = 0; i < item->input_count && !elaborated; i++) {
     check_type(sem, &frame, item->inputs[i].type);
     check_expr(sem, &frame, item->inputs[i].value, false);
   }
   for (uint32_t i = 0; i < item->input_count; i++) add_name(sem, &frame, &item->inputs[i].name);
-  check_type(sem, &frame, item->result);
+  if (!elaborated) check_type(sem, &frame, item->result);
   add_names(sem, &frame, item->body, item->body_count);
-  check_names(sem, &frame, item->body, item->body_count);
+  check_names(sem, &frame, item->body, item->body_count, elaborated);
 }
 
 /* ---- shapes ---- */

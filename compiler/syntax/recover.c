@@ -295,7 +295,8 @@ static void skip_header(const Situation *at, Token token) {
       return;
     }
     bool new_line = first_on_line(at, &token);
-    if (begins_statement(token.kind) && new_line) {
+    bool assigns = token.kind == T_NAME && token_peek(at->parser, 0)->kind == '=';
+    if ((begins_statement(token.kind) || assigns) && new_line) {
       go_on(at, (Token[]){made_up(at, '{'), token}, 2);
       return;
     }
