@@ -268,8 +268,11 @@ void stages_say(const Graph *graph, const Config *config, const pd_program *prog
     if (!param->statistic) parameters += size;
   }
   fprintf(out, "model %s: %lld parameters, %lld units\n", graph->model, (long long)parameters, (long long)pd_unit_count(program));
-  fprintf(out, "layout: pp %lld x dp %lld x tp %lld; %s, %lld micro-batches of %lld\n", (long long)config->pp, (long long)config->dp,
-          (long long)config->tp, config->schedule, (long long)config->microbatches, (long long)config->microbatch);
+  fprintf(out, "layout: pp %lld x dp %lld x tp %lld; %s, %lld micro-batches of %lld%s\n", (long long)config->pp, (long long)config->dp,
+          (long long)config->tp, config->schedule, (long long)config->microbatches, (long long)config->microbatch,
+          config->recompute == RECOMPUTE_FULL        ? "; recompute=full"
+          : config->recompute == RECOMPUTE_SELECTIVE ? "; recompute=selective"
+                                                     : "");
   if (config->schedule_why) fprintf(out, "kind=auto: %s\n", config->schedule_why);
   for (int c = 0; c < pipeline->chunk_count; c++) {
     int cut = c % pd_copy_chunks(pipeline);

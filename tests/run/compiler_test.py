@@ -59,6 +59,19 @@ def test_reference_programs():
         check(plans[0] == plans[1], "the plan of examples/%s.pd is not that of the program without the library" % name)
 
 
+def test_selective_recomputation_halves_the_activations_of_gpt3():
+    """And costs no message: the tp, pp and dp volumes stay."""
+    kept, volumes = {}, set()
+    for which in ("none", "selective", "full"):
+        plan = json.loads(output("--emit=plan", "-Dschedule.recompute=" + which, example("gpt3-175b")))
+        lines = [line.split() for line in output("--emit=memory", "-Dschedule.recompute=" + which, example("gpt3-175b")).splitlines()]
+        kept[which] = int(lines[1][lines[0].index("activations")])
+        if which != "full":
+            volumes.add(json.dumps(plan["communicators"]))
+    check(kept["full"] < kept["selective"] < 0.5 * kept["none"], "bytes of activations: %s" % kept)
+    check(len(volumes) == 1, "messages differ")
+
+
 def test_program_as_json():
     """Reads, names what the plan names, and says the same twice."""
     text = output("--emit=json", example("gpt3-175b"))
