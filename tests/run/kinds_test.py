@@ -326,6 +326,38 @@ def test_memory_of_two_copies():
         check(certificate["complete"] and certificate["ordered"] and certificate["matched"] and all(certificate["acyclic"].values()), "certified")
 
 
+IMAGES = """
+dim batch = 16, side = 8, class = 4;
+optimizer < kind=sgd; lr=0.05; momentum=0.9; >
+data < shuffle=off; >
+schedule < microbatch=2; >
+block conv<ci, co, h, w>(x: [batch, ci, h, w], k=3, s=1) -> [batch, co, h / s, w / s] {
+  param f: [co, ci, k, k] = kaiming(ci * k * k), scale: [co] = 1, bias: [co] = 0;
+  return x |> conv2d(f, stride=s, pad=(k - 1) / 2) |> batchnorm(scale=scale, bias=bias) |> relu();
+}
+model cnn(x: f32[batch, 3, side, side], y: i32[batch]) {
+  param w: [4, class];
+  t = x |> conv(co=4);
+  repeat 4 { t = t + t |> conv(co=4); }
+  loss xent(avgpool(t) @ w, y);
+}
+"""
+
+
+def test_running_statistics():
+    """Of batch normalisation: sums over micro-batches like gradients, in every kind the same bits."""
+    random = Random(3)
+    data = {"x": random.reals([48, 3, 8, 8], "F32"), "y": random.integers([48], 4)}
+    for accumulators in (1, 2):
+        weights = {}
+        for kind, pp, chunks in (("gpipe", 1, 1), ("dualpipe", 4, 1), ("chimera", 2, 1), ("zb-v", 2, 2)):
+            program = harness.build(IMAGES, {"schedule.kind": kind, "parallel.pp": pp, "schedule.chunks": chunks, "schedule.accumulators": accumulators})
+            weights[kind] = train(program, "--steps=3", "--seed=2", data=data).weights
+            tensors_equal(weights[kind], weights["gpipe"], "weights and running statistics of " + kind)
+        moved = [name for name, t in weights["gpipe"].items() if "running_mean" in name and any(t.values)]
+        check(len(moved) == 5, "running means of five layers: %s" % moved)
+
+
 def test_table_says_copies():
     for accumulators in (1, 2):
         table = train(program_of("mlp", 4, "dualpipe", 1, {"schedule.accumulators": accumulators}), "--steps=0", "--seed=1").result.out
