@@ -1,0 +1,269 @@
+"""The CUDA target. Programs are compiled by nvcc with warnings as errors, spilled registers among them, and run unmodified on
+the fake GPU (tests/fakegpu), which runs their kernels' twins on the CPU and its streams in any order that the program
+allows. They must compute what the host target computes: f32 to 1e-5 over five steps, bf16 within its rounding.
+"""
+import glob
+import os
+import re
+import shutil
+
+import harness
+from harness import Random, add, build, check, close, command, directory, once, pdc, read_program, start, tensors_close, tensors_equal, train
+
+CUDA = os.environ.get("CUDA", "/usr/local/cuda")
+FAKE = os.path.join(os.path.dirname(harness.PDC), "fakegpu")
+LIBRARY = os.path.join(os.path.dirname(harness.PDC), "lib", "pdc")
+TOOLKIT = os.path.exists(os.path.join(LIBRARY, "libpdrt_cuda.a")) and (shutil.which("nvcc") or os.path.exists(CUDA + "/bin/nvcc"))
+STEPS, BATCH = 5, 12
+SEEDS = range(1, 21)
+
+DROPOUT = """
+dim batch = 12, seq = 8, embed = 16, word = 48, ffn = 32;
+shard < batch=dp; ffn=tp; >
+optimizer < kind=sgd; lr=0.5; momentum=0.9; >
+data < shuffle=off; >
+model drop(tokens: i32[batch, seq], targets: i32[batch, seq]) {
+  param table: [word, embed] = normal(0.02), up: [embed, ffn] = normal(0.1), down: [ffn, embed] = normal(0.1);
+  h = dropout(gather(table, tokens), 0.2);
+  h = h + dropout(gelu(h @ up) @ down, 0.1);
+  logits = h @ transpose(table);
+  metric accuracy = accuracy(logits, targets);
+  loss xent(logits, targets);
+}
+"""
+MODELS = {
+    "gpt-tied": ("gpt", {"layers": 4, "words": 48}),
+    "gpt-untied": ("gpt", {"layers": 4, "words": 48, "tied": False}),
+    "llama": ("llama", {"layers": 4}),
+    "mlp": ("mlp", {"blocks": 4}),
+    "dropout": (None, {}),
+}
+# model, pp, dp, tp, microbatch, schedule, chunks, precision, seeds
+RUNS = [
+    ("mlp", 1, 1, 1, 12, "gpipe", 1, "f32", SEEDS),
+    ("gpt-tied", 1, 1, 1, 6, "gpipe", 1, "f32", (1, 2, 3)),
+    ("llama", 1, 1, 1, 6, "gpipe", 1, "f32", (1, 2, 3)),
+    ("dropout", 1, 1, 1, 4, "gpipe", 1, "f32", (1, 2, 3)),
+    ("gpt-tied", 2, 1, 1, 3, "1f1b", 1, "f32", SEEDS),
+    ("gpt-untied", 2, 1, 1, 2, "interleaved", 2, "f32", (1, 2)),
+    ("llama", 2, 1, 1, 3, "zb-h1", 1, "f32", (1, 2)),
+    ("mlp", 1, 2, 1, 2, "gpipe", 1, "f32", SEEDS),
+    ("llama", 1, 1, 2, 6, "gpipe", 1, "f32", (1, 2)),
+    ("gpt-tied", 2, 1, 2, 6, "1f1b", 1, "f32", (1, 2)),
+    ("dropout", 1, 2, 2, 3, "gpipe", 1, "f32", (1,)),
+    ("mlp", 1, 1, 1, 12, "gpipe", 1, "bf16", (1, 2, 3)),
+    ("gpt-tied", 2, 1, 1, 3, "1f1b", 1, "bf16", SEEDS),
+    ("llama", 1, 2, 1, 3, "gpipe", 1, "bf16", (1, 2)),
+    ("gpt-untied", 1, 1, 2, 6, "gpipe", 1, "bf16", (1, 2)),
+]
+
+
+def program_of(run):
+    model, pp, dp, tp, microbatch, kind, chunks, precision, _ = run
+    name, defines = MODELS[model]
+    defines = dict(defines, parallel__pp=pp, parallel__dp=dp, parallel__tp=tp, schedule__microbatch=microbatch,
+                   schedule__kind=kind, precision__compute=precision)
+    if chunks > 1:
+        defines["schedule__chunks"] = chunks
+    return (read_program(name) if name else DROPOUT), defines
+
+
+def data_of(model, samples=STEPS * BATCH):
+    random = Random(7)
+    if model == "mlp":
+        return {"x": random.reals([samples, 20], "F32"), "y": random.integers([samples], 10)}
+    return {"tokens": random.integers([samples, 8], 48), "targets": random.integers([samples, 8], 48, ignored=0.3)}
+
+
+def twin(program):
+    """The kernels of a program as the fake GPU runs them."""
+    def compile_it():
+        path = program + "-twin.so"
+        result = command(["g++", "-x", "c++", "-std=c++17", "-O1", "-DPD_FAKE_GPU", "-include",
+                          os.path.join(harness.ROOT, "tests", "fakegpu", "device.h"), "-I" + CUDA + "/include", "-I" + LIBRARY + "/include",
+                          "-I" + LIBRARY + "/cuda", "-fPIC", "-shared", program + ".cu", "-o", path], harness.COMPILE_LIMIT)
+        check(result.code == 0, "no twin of the kernels: " + result.describe())
+        return path
+    return once("twin " + program, compile_it)
+
+
+def build_cuda(source, defines):
+    program = build(source, defines, options=("--target=cuda", "--arch=sm_80", "--save-temps"))
+    twin(program)
+    return program
+
+
+def start_cuda(program, *options, seed=0, environment=None, **more):
+    variables = {"LD_LIBRARY_PATH": FAKE, "PD_FAKE_KERNELS": twin(program), "PD_FAKE_DEVICES": "8", "PD_FAKE_SEED": str(seed),
+                 "PD_FAKE_TIMEOUT": "120", "PD_FAKE_RECORD": os.path.join(directory(), "calls.%r")}
+    variables.update(environment or {})
+    return start(program, *options, environment=variables, **more), variables["PD_FAKE_RECORD"]
+
+
+def train_cuda(program, *options, **more):
+    run, record = start_cuda(program, *options, **more)
+    check(run.result.code == 0, "the program failed: " + run.result.describe())
+    run.record = record
+    return run
+
+
+def calls(run, rank):
+    with open(run.record.replace("%r", str(rank))) as file:
+        return file.read()
+
+
+def host_run(run):
+    source, defines = program_of(run)
+    model = run[0]
+    return once("host run %s %s" % (source, sorted(defines.items())),
+                lambda: train(build(source, defines, options=("-O1", "--target=host")), "--steps=%d" % STEPS, "--seed=3", data=data_of(model)))
+
+
+def relative(got, wanted):
+    return max(abs(a - b) / (abs(b) + 1e-12) for a, b in zip(got, wanted))
+
+
+def agrees(run, seed):
+    precision = run[7]
+    source, defines = program_of(run)
+    ours = train_cuda(build_cuda(source, defines), "--steps=%d" % STEPS, "--seed=3", seed=seed, data=data_of(run[0]))
+    hosts = host_run(run)
+    bound = 1e-5 if precision == "f32" else 2e-2
+    check(len(ours.losses) == STEPS and relative(ours.losses, hosts.losses) < bound,
+          "losses %s, on the host %s" % (ours.losses, hosts.losses))
+    check(relative(ours.norms[:2], hosts.norms[:2]) < (1e-5 if precision == "f32" else 2e-2), "norms %s, on the host %s" % (ours.norms, hosts.norms))
+    if precision == "f32":
+        tensors_close(ours.gradients, hosts.gradients, 2e-5, "gradients of the first step", floor=1e-3)
+    return ours
+
+
+def test_first_losses_differ_from_the_last():
+    """The runs above compare something: they learn."""
+    losses = host_run(RUNS[0]).losses
+    check(losses[0] > 1.5 * losses[-1], "losses %s" % losses)
+
+
+def one_allocation_one_graph(run):
+    ours = agrees(run, 0)
+    for rank in range(run[1] * run[2] * run[3]):
+        text = calls(ours, rank)
+        check(len(re.findall(r"\bcudaMalloc\b", text)) == 1, "rank %d allocates device memory more than once" % rank)
+        check(len(re.findall(r"\bcudaGraphInstantiate\w*", text)) == 1 and len(re.findall(r"\bcudaGraphLaunch\b", text)) >= STEPS - 1,
+              "rank %d does not replay its step as a graph" % rank)
+
+
+def seeds_agree(run):
+    """Any order of streams gives the same bits."""
+    first = None
+    for seed in run[8]:
+        ours = agrees(run, seed)
+        first = first or ours
+        check(ours.losses == first.losses and ours.norms == first.norms, "seed %d: losses %s, before %s" % (seed, ours.losses, first.losses))
+        tensors_equal(ours.weights, first.weights, "weights with seed %d" % seed)
+
+
+def name_of(run):
+    model, pp, dp, tp, microbatch, kind, chunks, precision, _ = run
+    return "%s pp%d dp%d tp%d microbatch %d %s%s %s" % (model, pp, dp, tp, microbatch, kind, " chunks %d" % chunks if chunks > 1 else "", precision)
+
+
+def test_without_a_graph():
+    for run in (RUNS[0], RUNS[4]):
+        source, defines = program_of(run)
+        program = build_cuda(source, defines)
+        recorded, plain = (train_cuda(program, "--steps=%d" % STEPS, "--seed=3", data=data_of(run[0]), environment={"PDC_CUDA_GRAPH": graph})
+                           for graph in ("1", "0"))
+        check("cudaGraphLaunch" not in calls(plain, 0), "PDC_CUDA_GRAPH=0 runs graphs")
+        check(recorded.losses == plain.losses, "losses %s with a graph, %s without" % (recorded.losses, plain.losses))
+        tensors_equal(recorded.weights, plain.weights, "weights with and without a graph")
+
+
+def test_evaluation_weights_and_text():
+    """Validation, saved weights that the host reads, and sampled text."""
+    source, defines = program_of(RUNS[1])
+    ours, hosts = build_cuda(source, defines), build(source, defines, options=("-O1", "--target=host"))
+    data, valid = data_of("gpt-tied"), data_of("gpt-tied", 17)
+    a = train_cuda(ours, "--steps=3", "--seed=3", "--eval-every=2", data=data, valid=valid)
+    b = train(hosts, "--steps=3", "--seed=3", "--eval-every=2", data=data, valid=valid)
+    check(len(a.evals) == len(b.evals) == 2, "evaluations %s and %s" % (a.evals, b.evals))
+    for x, y in zip(a.evals, b.evals):
+        close(x["loss"], y["loss"], 1e-5, "validation loss")
+    again = train_cuda(ours, "--steps=0", "--seed=9", init=a.path("weights.safetensors"), valid=valid)
+    close(again.evals[0]["loss"], a.evals[-1]["loss"], 1e-7, "validation loss of loaded weights")
+    tensors_equal(again.weights, a.weights, "weights loaded and saved")
+    texts = [start_run.result.out for start_run in
+             (train_cuda(ours, "--steps=0", "--generate=!", "--tokens=6", "--temperature=0", init=a.path("weights.safetensors")),
+              train(hosts, "--steps=0", "--generate=!", "--tokens=6", "--temperature=0", init=a.path("weights.safetensors")))]
+    check(texts[0].splitlines()[-1] == texts[1].splitlines()[-1], "texts differ: %s" % texts)
+
+
+def test_gradients_by_finite_differences():
+    source, defines = program_of(RUNS[0])
+    run, _ = start_cuda(build_cuda(source, defines), "--check-gradients=2", "--seed=3", "--log=/dev/null", data=data_of("mlp"))
+    check(run.result.code == 0 and "largest error of all parameters" in run.result.out, run.result.describe())
+
+
+def test_non_finite_loss_stops():
+    source, defines = program_of(RUNS[0])
+    data = data_of("mlp")
+    data["x"].values[3] = float("inf")
+    run, _ = start_cuda(build_cuda(source, defines), "--steps=2", "--seed=3", data=data, environment={"PD_FAKE_LEAKS": "0"})
+    check(run.result.code == 5 and "not finite" in run.result.err, run.result.describe())
+
+
+def fails(code, fact, environment, ranks=1, options=()):
+    source, defines = program_of(RUNS[0] if ranks == 1 else RUNS[4])
+    data = data_of("mlp" if ranks == 1 else "gpt-tied")
+    run, _ = start_cuda(build_cuda(source, defines), "--steps=1", *options, data=data, environment=dict(environment, PD_FAKE_LEAKS="0"))
+    check(run.result.code == code and fact in run.result.err, run.result.describe())
+    check(run.result.err.count("error:") == 1, "one line for one failure: " + run.result.describe())
+
+
+def compiles(path, precision):
+    place = directory()
+    result = pdc("--target=cuda", "--arch=sm_90", "-D", "precision.compute=" + precision, "-o", os.path.join(place, "program"), path)
+    check(result.code == 0, "nvcc does not take it without a warning: " + result.describe())
+
+
+def test_default_architectures():
+    result = pdc("--target=cuda", "-###", "-o", os.path.join(directory(), "program"), os.path.join(harness.PROGRAMS, "mlp.pd"))
+    for fact in ("code=sm_80", "code=sm_90", "code=[sm_100,compute_100]", "-Werror all-warnings", "-warn-spills"):
+        check(fact in result.err, "%s is not in: %s" % (fact, result.err))
+
+
+def test_several_architectures():
+    result = pdc("--target=cuda", "--arch=sm_80,sm_90", "-o", os.path.join(directory(), "program"), os.path.join(harness.PROGRAMS, "mlp.pd"))
+    check(result.code == 0, result.describe())
+
+
+def test_sources():
+    place = directory()
+    result = pdc("--target=cuda", "-S", os.path.join(harness.PROGRAMS, "mlp.pd"), cwd=place)
+    check(result.code == 0 and sorted(os.listdir(place)) == ["mlp.c", "mlp.cu", "mlp.plan.json"], result.describe())
+
+
+if TOOLKIT:
+    for case in RUNS:
+        add("one allocation, one graph: " + name_of(case), one_allocation_one_graph, case)
+        add("seeds: " + name_of(case), seeds_agree, case)
+    for example in sorted(glob.glob(os.path.join(harness.ROOT, "examples", "*.pd"))):
+        with open(example) as file:
+            if "conv" not in file.read():
+                for real in ("f32", "bf16"):
+                    add("compiles: %s %s" % (os.path.basename(example), real), compiles, example, real)
+    if not os.path.exists("/dev/nvidiactl"):
+        add("no driver", fails, 10, "no NVIDIA driver", {"LD_LIBRARY_PATH": ""}) # NVIDIA's own libraries
+    add("an old driver", fails, 10, "CUDA 12.8", {"PD_FAKE_DRIVER": "12080"})
+    add("no device", fails, 9, "no CUDA device", {"PD_FAKE_DEVICES": "0"})
+    add("too few devices", fails, 11, "2 ranks run on this node, which has 1 CUDA device", {"PD_FAKE_DEVICES": "1"}, 2)
+    add("too little device memory", fails, 12, "bytes on the device", {"PD_FAKE_MEMORY": "1M"})
+    add("kernel sets are the host's", fails, 2, "--kernels", {}, 1, ("--kernels=ref",))
+else:
+    for name in [name for name in globals() if name.startswith("test_")]:
+        del globals()[name]
+
+    def test_says_that_there_is_no_toolkit():
+        result = pdc("--target=cuda", "-o", os.path.join(directory(), "program"), os.path.join(harness.PROGRAMS, "mlp.pd"))
+        check(result.code in (2, 3), result.describe())
+
+harness.main(__name__)
