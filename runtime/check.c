@@ -185,7 +185,7 @@ void pd_check_replicas(pd_engine *engine, const pd_world *world, const pd_progra
       pd_part part = pd_engine_part(engine, p, trip);
       ranges[i] = nobody;
       if (!part.weights) continue;
-      ranges[i].low = ranges[i].high = checksum(engine, part.weights, part.elements * program->real_bytes, piece);
+      ranges[i].low = ranges[i].high = checksum(engine, part.weights, part.elements * pd_wide_bytes(program), piece);
     }
   join(world->pipe, ranges, count);
   join(world->replicas, ranges, count);

@@ -110,13 +110,16 @@ typedef struct pd_data_info {
 } pd_data_info;
 
 /* A product of the cuda target: C[m,n] = op(A) op(B), rows packed as in pd_kernels' gemm, `batch` of them one after the
- * other. Element sizes: 4 is f32, 2 is bf16. */
+ * other. Element sizes: 4 is f32, 2 is bf16. What a product does to its result on the way: adds a row; adds a row, keeps
+ * that and takes its gelu; multiplies by the derivative of gelu at what was kept. */
+typedef enum pd_epilogue { PD_EPILOGUE_NONE, PD_EPILOGUE_BIAS, PD_EPILOGUE_BIAS_GELU, PD_EPILOGUE_GELU_GRAD } pd_epilogue;
 typedef struct pd_product_plan pd_product_plan;
 typedef struct pd_product {
   bool ta, tb, accumulate; /* accumulate: C += */
   int64_t m, n, k, batch;
   int a_bytes, b_bytes, c_bytes;
-  pd_product_plan *plan; /* made at the start */
+  pd_epilogue epilogue;
+  pd_product_plan *plan; /* made at the start; NULL: this device is faster with kernels of their own for the epilogue */
 } pd_product;
 
 typedef enum pd_optimizer { PD_SGD, PD_ADAM, PD_ADAMW, PD_LAMB } pd_optimizer;

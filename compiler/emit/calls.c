@@ -11,7 +11,7 @@ static const struct {
                 {"sum_rows", "sum"}, {"sum_cols", "sum"}, {"layernorm", "norm"}, {"layernorm_grad", "norm"},
                 {"rmsnorm", "norm"}, {"rmsnorm_grad", "norm"}, {"softmax", "softmax"}, {"softmax_grad", "softmax"},
                 {"gather", "gather"}, {"gather_grad", "gather"}, {"sdpa", "attention"}, {"sdpa_grad", "attention"},
-                {"rope", "attention"}, {"xent_max", "xent"}, {"xent_sums", "xent"}, {"xent_loss", "xent"},
+                {"rope", "attention"}, {"xent", "xent"}, {"xent_max", "xent"}, {"xent_sums", "xent"}, {"xent_loss", "xent"},
                 {"xent_grad", "xent"}, {"accuracy", "xent"}, {"mse", "xent"}, {"mse_grad", "xent"},
                 {"dropout", "dropout"}, {"add_result", "optimizer"}};
 

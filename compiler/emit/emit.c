@@ -35,14 +35,16 @@ void emit_c(const EmitInput *input, Text *out) {
 }
 
 static void write_products(Writer *w) {
+  static const char *const epilogues[] = {"", ", .epilogue = PD_EPILOGUE_BIAS", ", .epilogue = PD_EPILOGUE_BIAS_GELU",
+                                          ", .epilogue = PD_EPILOGUE_GELU_GRAD"};
   if (!w->products.count) return;
   write_line(w, "/* matrix products, by cuBLASLt; the plans are made at the start */");
   write_line(w, "static pd_product products[] = {");
   for (uint32_t i = 0; i < w->products.count; i++) {
     const pd_product *p = &w->products.at[i];
-    write_line(w, "{.m = %lld, .n = %lld, .k = %lld, .batch = %lld, .ta = %d, .tb = %d, .accumulate = %d, .a_bytes = %d, .b_bytes = %d, .c_bytes = %d},",
+    write_line(w, "{.m = %lld, .n = %lld, .k = %lld, .batch = %lld, .ta = %d, .tb = %d, .accumulate = %d, .a_bytes = %d, .b_bytes = %d, .c_bytes = %d%s},",
                (long long)p->m, (long long)p->n, (long long)p->k, (long long)p->batch, p->ta, p->tb, p->accumulate, p->a_bytes,
-               p->b_bytes, p->c_bytes);
+               p->b_bytes, p->c_bytes, epilogues[p->epilogue]);
   }
   write_line(w, "};");
   write_blank(w);

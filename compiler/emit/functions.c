@@ -128,7 +128,14 @@ static void write_function(Writer *w, FunctionKind kind) {
       write_fused(w, list->at + i, end - i);
       i = end;
     } else {
-      write_operation(w, list->at[i++]);
+      uint32_t end = i + 1; /* of the fused group behind it */
+      while (end < list->count && group[end] == i + 1) end++;
+      uint32_t written = w->cuda && op->kind == OP_CONTRACT && end > i + 1 && op_is_elementwise(w->graph->ops.at[list->at[i + 1]].kind) &&
+                                 w->graph->ops.at[list->at[i + 1]].accumulate == NO_ID
+                             ? write_fused_product(w, list->at + i, end - i)
+                             : 0;
+      if (!written) write_operation(w, list->at[i]);
+      i += written ? written : 1;
     }
   }
   if (kind == FUNCTION_FORWARD) {

@@ -69,6 +69,22 @@ static void write_tensor_reduction(Writer *w, const char *what, Id value, int64_
   else write_line(w, "pd_tp_%s_%s(%s, %lld);", what, w->suffix, name, (long long)n);
 }
 
+static void write_xent_loss(Writer *w, const Op *op, int64_t rows) {
+  const char *inverse = inverse_count(w, op->in[1]);
+  if (!w->cuda) {
+    write_line(w, "%s[0] = (real)(K->xent_loss(%lld, %s, %s) * %s);", write_name(w, op->out[0]), (long long)rows,
+               write_name(w, op->in[1]), write_name(w, op->out[2]), inverse);
+    return;
+  }
+  Call loss = call_begin(w, "xent_loss");
+  call_size(&loss, rows);
+  call_in(&loss, op->in[1]);
+  call_in(&loss, op->out[2]);
+  call_argument(&loss, "const double *", inverse);
+  call_out(&loss, op->out[0]);
+  call_end(&loss);
+}
+
 static void write_xent(Writer *w, const Op *op, bool gradient) {
   const Value *x = &w->graph->values.at[op->in[0]];
   int64_t classes = local(w, x->axes[x->rank - 1]), rows = run(w, x, 0, x->rank - 1u);
@@ -76,6 +92,19 @@ static void write_xent(Writer *w, const Op *op, bool gradient) {
   const char *first = first_position(w, x->axes[x->rank - 1]);
   if (gradient) {
     write_xent_gradient(w, op, rows, classes, first);
+    return;
+  }
+  if (w->cuda && !split) {
+    Call both = call_begin(w, "xent");
+    call_type(&both, write_type(w, op->in[0]));
+    call_size(&both, rows);
+    call_size(&both, classes);
+    call_in(&both, op->in[0]);
+    call_in(&both, op->in[1]);
+    call_out(&both, op->out[1]);
+    call_out(&both, op->out[2]);
+    call_end(&both);
+    write_xent_loss(w, op, rows);
     return;
   }
   Call max = call_begin(w, "xent_max");
@@ -97,19 +126,7 @@ static void write_xent(Writer *w, const Op *op, bool gradient) {
   call_out(&sums, op->out[2]);
   call_end(&sums);
   if (split) write_tensor_reduction(w, "sum", op->out[2], 2 * rows);
-  const char *inverse = inverse_count(w, op->in[1]);
-  if (!w->cuda) {
-    write_line(w, "%s[0] = (real)(K->xent_loss(%lld, %s, %s) * %s);", write_name(w, op->out[0]), (long long)rows,
-               write_name(w, op->in[1]), write_name(w, op->out[2]), inverse);
-    return;
-  }
-  Call loss = call_begin(w, "xent_loss");
-  call_size(&loss, rows);
-  call_in(&loss, op->in[1]);
-  call_in(&loss, op->out[2]);
-  call_argument(&loss, "const double *", inverse);
-  call_out(&loss, op->out[0]);
-  call_end(&loss);
+  write_xent_loss(w, op, rows);
 }
 
 static void write_mse_gradient(Writer *w, const Op *op, int64_t n, int64_t count) {

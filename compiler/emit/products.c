@@ -147,12 +147,11 @@ static int element_bytes(const Writer *w, const char *type) {
   return strcmp(type, "float") == 0 ? 4 : real_bytes(w->config);
 }
 
-/* The number of an equal product in the program's table. */
-static uint32_t product_number(Writer *w, const pd_product *p) {
+uint32_t product_number(Writer *w, const pd_product *p) {
   for (uint32_t i = 0; i < w->products.count; i++) {
     const pd_product *q = &w->products.at[i];
     if (q->ta == p->ta && q->tb == p->tb && q->accumulate == p->accumulate && q->m == p->m && q->n == p->n && q->k == p->k &&
-        q->batch == p->batch && q->a_bytes == p->a_bytes && q->b_bytes == p->b_bytes && q->c_bytes == p->c_bytes)
+        q->batch == p->batch && q->a_bytes == p->a_bytes && q->b_bytes == p->b_bytes && q->c_bytes == p->c_bytes && q->epilogue == p->epilogue)
       return i;
   }
   vec_push(w->input->arena, &w->products, *p);
@@ -168,7 +167,13 @@ static void write_multiply(Writer *w, pd_product product, const char *a, const c
              (long long)(product.tb ? product.n : product.k), (long long)(product.tb ? product.k : product.n));
 }
 
-static bool write_gemm(Writer *w, const Op *op, const Labels *labels) {
+/* A contraction as a row-major product of two operands, or the same as C^T = B^T A^T. */
+typedef struct Gemm {
+  pd_product product; /* of the operands as they are; ta, tb, m, n change places when `swapped` */
+  bool swapped;
+} Gemm;
+
+static bool find_gemm(const Writer *w, const Op *op, const Labels *labels, Gemm *gemm) {
   const Value *values[3] = {&w->graph->values.at[op->in[0]], &w->graph->values.at[op->in[1]], &w->graph->values.at[op->out[0]]};
   uint8_t order[ROLES][MAX_RANK];
   unsigned order_count[ROLES] = {0};
@@ -183,52 +188,70 @@ static bool write_gemm(Writer *w, const Op *op, const Labels *labels) {
   int64_t size[ROLES] = {1, 1, 1, 1};
   for (unsigned k = 0; k < labels->count; k++) size[role_of(&labels->at[k])] *= labels->at[k].size;
   const char *a = runs[0] + (runs[0][0] == 'B'), *b = runs[1] + (runs[1][0] == 'B'), *c = runs[2] + (runs[2][0] == 'B');
-  int64_t m = size[ROLE_M], n = size[ROLE_N], k = size[ROLE_K];
-  bool ta = a[0] == 'K', tb = b[0] == 'N', swapped = c[0] == 'N';
-  const char *pa = write_name(w, op->in[0]), *pb = write_name(w, op->in[1]), *pc = target(w, op);
-  if (w->cuda) {
-    pd_product product = {.ta = ta, .tb = tb, .accumulate = op->accumulate != NO_ID, .m = m, .n = n, .k = k,
-                          .batch = size[ROLE_BATCH], .a_bytes = element_bytes(w, write_type(w, op->in[0])),
-                          .b_bytes = element_bytes(w, write_type(w, op->in[1])),
-                          .c_bytes = element_bytes(w, write_target_type(w, op))};
-    if (product.a_bytes != product.b_bytes) return false;
-    if (swapped) { /* C^T = B^T A^T */
-      product.ta = !tb, product.tb = !ta, product.m = n, product.n = m;
-      write_multiply(w, product, pb, pa, pc);
-    } else {
-      write_multiply(w, product, pa, pb, pc);
-    }
-    return true;
-  }
-  if (size[ROLE_BATCH] > 1) {
-    write_line(w, "for (int64_t i = 0; i < %lld; i++)", (long long)size[ROLE_BATCH]);
-    pa = arena_printf(w->input->arena, "%s + i * %lld", pa, (long long)(m * k));
-    pb = arena_printf(w->input->arena, "%s + i * %lld", pb, (long long)(k * n));
-    pc = arena_printf(w->input->arena, "%s + i * %lld", pc, (long long)(m * n));
+  pd_product *p = &gemm->product;
+  *p = (pd_product){.ta = a[0] == 'K', .tb = b[0] == 'N', .accumulate = op->accumulate != NO_ID, .m = size[ROLE_M],
+                    .n = size[ROLE_N], .k = size[ROLE_K], .batch = size[ROLE_BATCH],
+                    .a_bytes = element_bytes(w, write_type(w, op->in[0])), .b_bytes = element_bytes(w, write_type(w, op->in[1])),
+                    .c_bytes = element_bytes(w, write_target_type(w, op))};
+  gemm->swapped = c[0] == 'N';
+  return p->a_bytes == p->b_bytes; /* cuBLASLt has no mixed operands */
+}
+
+static void write_host_gemm(Writer *w, const pd_product *p, bool swapped, const char *pa, const char *pb, const char *pc) {
+  if (p->batch > 1) {
+    write_line(w, "for (int64_t i = 0; i < %lld; i++)", (long long)p->batch);
+    pa = arena_printf(w->input->arena, "%s + i * %lld", pa, (long long)(p->m * p->k));
+    pb = arena_printf(w->input->arena, "%s + i * %lld", pb, (long long)(p->k * p->n));
+    pc = arena_printf(w->input->arena, "%s + i * %lld", pc, (long long)(p->m * p->n));
     w->indent++;
   }
-  const char *beta = op->accumulate != NO_ID ? "1" : "0";
-  int64_t lda = ta ? m : k, ldb = tb ? k : n;
-  if (!swapped) {
-    write_line(w, "K->gemm(%s, %s, %lld, %lld, %lld, 1, %s, %lld, %s, %lld, %s, %s, %lld);", ta ? "true" : "false",
-               tb ? "true" : "false", (long long)m, (long long)n, (long long)k, pa, (long long)lda, pb, (long long)ldb, beta, pc,
-               (long long)n);
-  } else { /* C^T = B^T A^T */
-    write_line(w, "K->gemm(%s, %s, %lld, %lld, %lld, 1, %s, %lld, %s, %lld, %s, %s, %lld);", tb ? "false" : "true",
-               ta ? "false" : "true", (long long)n, (long long)m, (long long)k, pb, (long long)ldb, pa, (long long)lda, beta, pc,
-               (long long)m);
+  const char *beta = p->accumulate ? "1" : "0";
+  int64_t lda = p->ta ? p->m : p->k, ldb = p->tb ? p->k : p->n;
+  if (!swapped)
+    write_line(w, "K->gemm(%s, %s, %lld, %lld, %lld, 1, %s, %lld, %s, %lld, %s, %s, %lld);", p->ta ? "true" : "false",
+               p->tb ? "true" : "false", (long long)p->m, (long long)p->n, (long long)p->k, pa, (long long)lda, pb, (long long)ldb,
+               beta, pc, (long long)p->n);
+  else /* C^T = B^T A^T */
+    write_line(w, "K->gemm(%s, %s, %lld, %lld, %lld, 1, %s, %lld, %s, %lld, %s, %s, %lld);", p->tb ? "false" : "true",
+               p->ta ? "false" : "true", (long long)p->n, (long long)p->m, (long long)p->k, pb, (long long)ldb, pa, (long long)lda,
+               beta, pc, (long long)p->m);
+  if (p->batch > 1) w->indent--;
+}
+
+static bool write_gemm(Writer *w, const Op *op, const Labels *labels) {
+  Gemm gemm;
+  if (!find_gemm(w, op, labels, &gemm)) return false;
+  pd_product p = gemm.product;
+  const char *pa = write_name(w, op->in[0]), *pb = write_name(w, op->in[1]), *pc = target(w, op);
+  if (!w->cuda) {
+    write_host_gemm(w, &p, gemm.swapped, pa, pb, pc);
+  } else if (gemm.swapped) {
+    p.ta = !gemm.product.tb, p.tb = !gemm.product.ta, p.m = gemm.product.n, p.n = gemm.product.m;
+    write_multiply(w, p, pb, pa, pc);
+  } else {
+    write_multiply(w, p, pa, pb, pc);
   }
-  if (size[ROLE_BATCH] > 1) w->indent--;
+  return true;
+}
+
+/* Sums over samples in the forward pass are scaled in evaluation, which a product cannot do. */
+static bool is_product(const Writer *w, const Op *op, const Labels *labels) {
+  bool sums_batch = false;
+  for (unsigned k = 0; k < labels->count; k++) sums_batch |= labels->at[k].batch && !labels->at[k].present[2];
+  return op->in_count == 2 && (op->real[0] == 0 || op->real[0] == 1) && !(sums_batch && w->function == FUNCTION_FORWARD);
+}
+
+bool find_plain_product(const Writer *w, const Op *op, pd_product *product) {
+  Labels labels = labels_of(w, op);
+  Gemm gemm;
+  if (!is_product(w, op, &labels) || !find_gemm(w, op, &labels, &gemm) || gemm.swapped || gemm.product.batch > 1) return false;
+  *product = gemm.product;
   return true;
 }
 
 void write_product(Writer *w, const Op *op) {
   Labels labels = labels_of(w, op);
-  double factor = op->real[0] != 0 ? op->real[0] : 1;
-  bool sums_batch = false;
-  for (unsigned k = 0; k < labels.count; k++) sums_batch |= labels.at[k].batch && !labels.at[k].present[2];
-  bool product = op->in_count == 2 && factor == 1 && !(sums_batch && w->function == FUNCTION_FORWARD);
-  if (!product || !write_gemm(w, op, &labels)) write_general(w, op, &labels, factor);
+  if (!is_product(w, op, &labels) || !write_gemm(w, op, &labels)) write_general(w, op, &labels, op->real[0] != 0 ? op->real[0] : 1);
 }
 
 void write_sum(Writer *w, const Op *op) {

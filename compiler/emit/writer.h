@@ -76,6 +76,12 @@ void write_fused(Writer *w, const Id *ops, uint32_t count);
 void write_product(Writer *w, const Op *op);
 void write_image(Writer *w, const Op *op);
 void write_batchnorm(Writer *w, const Op *op);
+/* Whether an operation is one row-major product, and which; its number in the program's table. */
+bool find_plain_product(const Writer *w, const Op *op, pd_product *product);
+uint32_t product_number(Writer *w, const pd_product *product);
+/* epilogues.c: a product and the fused group behind it, `count` operations in all; returns count, or 0 if the group is no
+ * epilogue and nothing was written. */
+uint32_t write_fused_product(Writer *w, const Id *ops, uint32_t count);
 /* Type of what an operation writes, a gradient's accumulator or its result, and that as an argument. */
 const char *write_target_type(const Writer *w, const Op *op);
 void call_target(Call *call, const Op *op);

@@ -87,7 +87,7 @@ static bool play(Predictor *p, double *const costs[3], double link) {
 
 static double edge_bytes(const Predictor *p, const int *wires, int count) {
   int64_t bytes = 0;
-  for (int i = 0; i < count; i++) bytes += p->program->wires[wires[i]].elements * p->program->real_bytes;
+  for (int i = 0; i < count; i++) bytes += pd_wire_data_bytes(p->program, wires[i]);
   return (double)bytes;
 }
 

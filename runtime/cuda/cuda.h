@@ -48,6 +48,7 @@ struct pd_device {
   int link_count;
   bool reducing; /* something is on the way in `reductions` */
   cublasLtHandle_t products;
+  bool fuses; /* epilogues in products pay on this device */
 };
 
 /* Every call of a library stands in one of these: what failed, where and why in one line, and an exit code. */

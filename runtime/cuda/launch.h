@@ -8,6 +8,9 @@
 
 /* c = op(a) op(b), or c += */
 void pd_multiply(const pd_frame *f, const pd_product *product, const void *a, const void *b, void *c);
+/* The same with an epilogue: `row` of n elements, NULL if it has none; `kept` [m,n], what gelu is taken of. */
+void pd_multiply_fused(const pd_frame *f, const pd_product *product, const void *a, const void *b, const void *row,
+                       void *kept, void *c);
 void pd_move(const pd_frame *f, void *to, const void *from, int64_t bytes);
 /* Sums, or the largest, over the tensor-parallel ranks, in place. element_bytes: 4 is f32, 2 is bf16. */
 void pd_tensor_sum(const pd_frame *f, void *x, int64_t n, int element_bytes);

@@ -32,7 +32,7 @@ static cublasLtMatrixLayout_t layout_of(int64_t rows, int64_t cols, int bytes, i
   return layout;
 }
 
-static void choose_algorithm(const pd_device *device, const pd_product *product, pd_product_plan *plan) {
+static bool choose_algorithm(const pd_device *device, const pd_product *product, pd_product_plan *plan) {
   const uint64_t space = (uint64_t)device->program->product_space;
   const uint32_t alignment = 16; /* tensors start at multiples of it */
   cublasLtMatmulPreference_t preference;
@@ -49,14 +49,35 @@ static void choose_algorithm(const pd_device *device, const pd_product *product,
   }
   CUBLAS_CHECK(cublasLtMatmulAlgoGetHeuristic(device->products, plan->operation, plan->b, plan->a, plan->c, plan->c,
                                               preference, 1, &result, &found));
-  if (found == 0) {
+  CUBLAS_CHECK(cublasLtMatmulPreferenceDestroy(preference));
+  plan->algorithm = result.algo;
+  if (found == 0 && product->epilogue == PD_EPILOGUE_NONE) {
     pd_fail(PD_EXIT_CUDA, "cuBLASLt has no algorithm for a product of %lld x %lld x %lld (batch %lld)",
             (long long)product->m, (long long)product->n, (long long)product->k, (long long)product->batch);
   }
-  plan->algorithm = result.algo;
-  CUBLAS_CHECK(cublasLtMatmulPreferenceDestroy(preference));
+  return found > 0;
 }
 
+static void set_epilogue(pd_product_plan *plan, const pd_product *product) {
+  static const cublasLtEpilogue_t epilogues[] = {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS,
+                                                 CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU};
+  const cublasLtEpilogue_t epilogue = epilogues[product->epilogue];
+  CUBLAS_CHECK(
+      cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
+  if (product->epilogue != PD_EPILOGUE_BIAS_GELU && product->epilogue != PD_EPILOGUE_GELU_GRAD) return;
+  CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &product->n,
+                                              sizeof product->n));
+}
+
+static void free_plan(pd_product_plan *plan) {
+  CUBLAS_CHECK(cublasLtMatrixLayoutDestroy(plan->a));
+  CUBLAS_CHECK(cublasLtMatrixLayoutDestroy(plan->b));
+  CUBLAS_CHECK(cublasLtMatrixLayoutDestroy(plan->c));
+  CUBLAS_CHECK(cublasLtMatmulDescDestroy(plan->operation));
+  free(plan);
+}
+
+/* NULL: there is no algorithm with this epilogue. */
 static pd_product_plan *plan_product(const pd_device *device, const pd_product *p) {
   pd_product_plan *plan = calloc(1, sizeof *plan);
   if (plan == NULL) pd_fail(PD_EXIT_MEMORY, "out of memory");
@@ -69,27 +90,25 @@ static pd_product_plan *plan_product(const pd_device *device, const pd_product *
   plan->a = layout_of(p->ta ? p->k : p->m, p->ta ? p->m : p->k, p->a_bytes, p->batch);
   plan->b = layout_of(p->tb ? p->n : p->k, p->tb ? p->k : p->n, p->b_bytes, p->batch);
   plan->c = layout_of(p->m, p->n, p->c_bytes, p->batch);
-  choose_algorithm(device, p, plan);
-  return plan;
+  if (p->epilogue != PD_EPILOGUE_NONE) set_epilogue(plan, p);
+  if (choose_algorithm(device, p, plan)) return plan;
+  free_plan(plan);
+  return NULL;
 }
 
 void pd_cuda_open_products(pd_device *device) {
   CUBLAS_CHECK(cublasLtCreate(&device->products));
   for (int i = 0; i < device->program->product_count; i++) {
     pd_product *product = &device->program->products[i];
-    product->plan = plan_product(device, product);
+    if (product->epilogue == PD_EPILOGUE_NONE || device->fuses) product->plan = plan_product(device, product);
   }
 }
 
 void pd_cuda_close_products(pd_device *device) {
   for (int i = 0; i < device->program->product_count; i++) {
-    pd_product_plan *plan = device->program->products[i].plan;
-    CUBLAS_CHECK(cublasLtMatrixLayoutDestroy(plan->a));
-    CUBLAS_CHECK(cublasLtMatrixLayoutDestroy(plan->b));
-    CUBLAS_CHECK(cublasLtMatrixLayoutDestroy(plan->c));
-    CUBLAS_CHECK(cublasLtMatmulDescDestroy(plan->operation));
-    free(plan);
-    device->program->products[i].plan = NULL;
+    pd_product *product = &device->program->products[i];
+    if (product->plan != NULL) free_plan(product->plan);
+    product->plan = NULL;
   }
   CUBLAS_CHECK(cublasLtDestroy(device->products));
 }
@@ -101,4 +120,17 @@ void pd_multiply(const pd_frame *f, const pd_product *product, const void *a, co
   CUBLAS_CHECK(cublasLtMatmul(device->products, plan->operation, &one, b, plan->b, a, plan->a, &beta, c, plan->c, c,
                               plan->c, &plan->algorithm, device->memory + device->layout->products,
                               (size_t)device->program->product_space, device->compute));
+}
+
+void pd_multiply_fused(const pd_frame *f, const pd_product *product, const void *a, const void *b, const void *row,
+                       void *kept, void *c) {
+  cublasLtMatmulDesc_t operation = product->plan->operation;
+  if (row != NULL) {
+    CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &row, sizeof row));
+  }
+  if (kept != NULL) {
+    CUBLAS_CHECK(
+        cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &kept, sizeof kept));
+  }
+  pd_multiply(f, product, a, b, c);
 }

@@ -7,11 +7,11 @@ import os
 import re
 import shutil
 
+import fakegpu
 import harness
-from harness import Random, add, build, check, close, command, directory, once, pdc, read_program, start, tensors_close, tensors_equal, train
+from harness import Random, add, build, check, close, directory, once, pdc, read_program, start, tensors_close, tensors_equal, train
 
 CUDA = os.environ.get("CUDA", "/usr/local/cuda")
-FAKE = os.path.join(os.path.dirname(harness.PDC), "fakegpu")
 LIBRARY = os.path.join(os.path.dirname(harness.PDC), "lib", "pdc")
 TOOLKIT = os.path.exists(os.path.join(LIBRARY, "libpdrt_cuda.a")) and (shutil.which("nvcc") or os.path.exists(CUDA + "/bin/nvcc"))
 STEPS, BATCH = 5, 12
@@ -77,14 +77,7 @@ def data_of(model, samples=STEPS * BATCH):
 
 def twin(program):
     """The kernels of a program as the fake GPU runs them."""
-    def compile_it():
-        path = program + "-twin.so"
-        result = command(["g++", "-x", "c++", "-std=c++17", "-O1", "-DPD_FAKE_GPU", "-include",
-                          os.path.join(harness.ROOT, "tests", "fakegpu", "device.h"), "-I" + CUDA + "/include", "-I" + LIBRARY + "/include",
-                          "-I" + LIBRARY + "/cuda", "-fPIC", "-shared", program + ".cu", "-o", path], harness.COMPILE_LIMIT)
-        check(result.code == 0, "no twin of the kernels: " + result.describe())
-        return path
-    return once("twin " + program, compile_it)
+    return fakegpu.twin(program + ".cu", "-I" + LIBRARY + "/include", "-I" + LIBRARY + "/cuda")
 
 
 def build_cuda(source, defines):
@@ -94,8 +87,7 @@ def build_cuda(source, defines):
 
 
 def start_cuda(program, *options, seed=0, environment=None, **more):
-    variables = {"LD_LIBRARY_PATH": FAKE, "PD_FAKE_KERNELS": twin(program), "PD_FAKE_DEVICES": "8", "PD_FAKE_SEED": str(seed),
-                 "PD_FAKE_TIMEOUT": "120", "PD_FAKE_RECORD": os.path.join(directory(), "calls.%r")}
+    variables = fakegpu.environment(twin(program), seed=seed, devices=8, timeout=120, record=os.path.join(directory(), "calls.%r"))
     variables.update(environment or {})
     return start(program, *options, environment=variables, **more), variables["PD_FAKE_RECORD"]
 
@@ -176,6 +168,18 @@ def test_without_a_graph():
         check("cudaGraphLaunch" not in calls(plain, 0), "PDC_CUDA_GRAPH=0 runs graphs")
         check(recorded.losses == plain.losses, "losses %s with a graph, %s without" % (recorded.losses, plain.losses))
         tensors_equal(recorded.weights, plain.weights, "weights with and without a graph")
+
+
+def test_epilogues_by_architecture():
+    """Products that also add, take gelu and its derivative, on sm_90; kernels of their own on sm_80: the same numbers."""
+    for run in (RUNS[1], RUNS[9]):
+        source, defines = program_of(run)
+        program, hosts = build_cuda(source, defines), host_run(run)
+        for arch in ("90", "80"):
+            ours = train_cuda(program, "--steps=%d" % STEPS, "--seed=3", data=data_of(run[0]), environment={"PD_FAKE_ARCH": arch})
+            check(relative(ours.losses, hosts.losses) < 1e-5, "sm_%s: losses %s, on the host %s" % (arch, ours.losses, hosts.losses))
+            fused = {name for name in ("BIAS", "GELU_AUX_BIAS", "DGELU") if re.search(r"cublasLtMatmul\b.*\b%s\b" % name, calls(ours, 0))}
+            check(run[0] != "gpt-tied" or len(fused) == (3 if arch == "90" else 0), "sm_%s: epilogues %s" % (arch, fused))
 
 
 def test_evaluation_weights_and_text():
