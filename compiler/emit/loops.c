@@ -43,7 +43,23 @@ typedef struct Loop {
   const Id *ops;
   uint32_t count;
   const char *index; /* of an element */
+  const struct Pack *packs; /* CUDA: registers of the elements that a thread works on; NULL: it works on one */
+  uint32_t pack_count;
 } Loop;
+
+/* Neighbouring elements of one tensor in registers, read or written in one access: those at the index of the result, or
+ * those of the row that all rows share. */
+typedef struct Pack {
+  Id root;
+  bool row, read, written;
+  const char *name;
+} Pack;
+
+static const Pack *pack_of(const Loop *loop, Id value, bool row) {
+  for (uint32_t i = 0; i < loop->pack_count; i++)
+    if (loop->packs[i].root == loop->w->memory->root[value] && loop->packs[i].row == row) return &loop->packs[i];
+  return NULL;
+}
 
 static const char *operand_text(const Loop *loop, const Op *op, unsigned k) {
   Writer *w = loop->w;
@@ -51,6 +67,8 @@ static const char *operand_text(const Loop *loop, const Op *op, unsigned k) {
   Broadcast broadcast = operand_broadcast(w->graph, w->config, op, k, &ignored);
   bool number = w->graph->values.at[op->in[k]].kind == VALUE_CONST;
   if (number || (broadcast == BROADCAST_SCALAR && !w->cuda)) return write_scalar(w, op->in[k]);
+  const Pack *pack = broadcast == BROADCAST_FULL || broadcast == BROADCAST_ROW ? pack_of(loop, op->in[k], broadcast == BROADCAST_ROW) : NULL;
+  if (pack) return arena_printf(w->input->arena, "%s[k]", pack->name);
   const char *index = loop->index;
   if (broadcast == BROADCAST_SCALAR) index = "0";
   else if (broadcast == BROADCAST_ROW) index = "c";
@@ -90,7 +108,9 @@ static void write_body(const Loop *loop) {
       value = local[i];
     }
     if (!is_stored(w, op)) continue;
-    if (w->cuda) write_line(w, "pd_store(%s + %s, %s);", write_name(w, op->out[0]), "i", value);
+    const Pack *pack = pack_of(loop, op->out[0], false);
+    if (pack) write_line(w, "%s[k] = %s;", pack->name, value);
+    else if (w->cuda) write_line(w, "pd_store(%s + i, %s);", write_name(w, op->out[0]), value);
     else write_line(w, "%s[%s] = %s;", write_name(w, op->out[0]), loop->index, value);
   }
 }
@@ -133,7 +153,7 @@ static void write_host_loop(Writer *w, const Id *ops, uint32_t count) {
     write_line(w, total >= 32768 ? "#pragma omp parallel for simd" : "#pragma omp simd");
   }
   write_line(w, "for (int64_t c = 0; c < %lld; c++) {", (long long)shape.cols);
-  write_body(&(Loop){w, ops, count, index});
+  write_body(&(Loop){.w = w, .ops = ops, .count = count, .index = index});
   write_line(w, "}");
   if (shape.by_rows) w->indent--;
 }
@@ -167,11 +187,67 @@ static Pointers pointers_of(const Writer *w, const Id *ops, uint32_t count) {
   return pointers;
 }
 
+typedef VEC(Pack) Packs;
+
+static void add_pack(Writer *w, Packs *packs, Id value, bool row, bool written) {
+  Id root = w->memory->root[value];
+  Pack *found = NULL;
+  for (uint32_t i = 0; i < packs->count; i++)
+    if (packs->at[i].root == root && packs->at[i].row == row) found = &packs->at[i];
+  if (!found) {
+    const char *name = write_fresh(w, arena_printf(w->input->arena, "%s_%s", write_name(w, root), row ? "row" : "pack"));
+    vec_push(w->input->arena, packs, (Pack){root, row, false, false, name});
+    found = &packs->at[packs->count - 1];
+  }
+  if (written) found->written = true;
+  else found->read = true;
+}
+
+static Packs packs_of(Writer *w, const Id *ops, uint32_t count) {
+  Packs packs = {0};
+  for (uint32_t i = 0; i < count; i++) {
+    const Op *op = &w->graph->ops.at[ops[i]];
+    for (unsigned k = 0; k < op->in_count; k++) {
+      int64_t ignored = 0;
+      if (made_here(w, ops, i, op->in[k]) || w->graph->values.at[op->in[k]].kind == VALUE_CONST) continue;
+      Broadcast broadcast = operand_broadcast(w->graph, w->config, op, k, &ignored);
+      if (broadcast == BROADCAST_FULL || broadcast == BROADCAST_ROW) add_pack(w, &packs, op->in[k], broadcast == BROADCAST_ROW, false);
+    }
+    if (is_stored(w, op)) add_pack(w, &packs, op->out[0], false, true);
+  }
+  return packs;
+}
+
+/* How many elements a thread takes: as many as an access of 16 bytes has, in whole packs of a row. */
+static int lanes_of(const Writer *w, const Shape *shape, const Pointers *pointers) {
+  int lanes = 16 / real_bytes(w->config);
+  for (uint32_t i = 0; i < pointers->count; i++)
+    if (strcmp(write_type(w, pointers->at[i].root), "float") == 0 && lanes > 4) lanes = 4;
+  while (shape->cols % lanes != 0) lanes /= 2;
+  return lanes;
+}
+
+static void write_packed(Writer *w, const Id *ops, uint32_t count, int lanes) {
+  Packs packs = packs_of(w, ops, count);
+  for (uint32_t i = 0; i < packs.count; i++) {
+    const Pack *pack = &packs.at[i];
+    write_line(w, "float %s[%d];", pack->name, lanes);
+    if (pack->read) write_line(w, "pd_load_pack(%s + %s, %s);", write_name(w, pack->root), pack->row ? "c" : "i", pack->name);
+  }
+  write_line(w, "PD_UNROLL(%d)", lanes);
+  write_line(w, "for (int k = 0; k < %d; k++) {", lanes);
+  write_body(&(Loop){.w = w, .ops = ops, .count = count, .index = "i", .packs = packs.at, .pack_count = packs.count});
+  write_line(w, "}");
+  for (uint32_t i = 0; i < packs.count; i++)
+    if (packs.at[i].written) write_line(w, "pd_store_pack(%s + i, %s);", write_name(w, packs.at[i].root), packs.at[i].name);
+}
+
 static void write_kernel(Writer *w, const Id *ops, uint32_t count) {
   Arena *arena = w->input->arena;
   Shape shape = shape_of(w, ops, count);
   Pointers pointers = pointers_of(w, ops, count);
   int64_t total = shape.rows * shape.cols;
+  int lanes = lanes_of(w, &shape, &pointers);
   const char *name = arena_printf(arena, "%s_%s_%u", w->graph->segments.at[w->segment].name, function_name(w->function), w->kernels++);
   Text parameters = {.arena = arena}, arguments = {.arena = arena};
   for (uint32_t i = 0; i < pointers.count; i++) {
@@ -184,14 +260,16 @@ static void write_kernel(Writer *w, const Id *ops, uint32_t count) {
   w->out = w->device;
   w->indent = 0;
   write_line(w, "__global__ void __launch_bounds__(256) %s(%s) {", name, parameters.at + 2);
-  write_line(w, "const int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x;");
+  if (lanes > 1) write_line(w, "const int64_t i = ((int64_t)blockIdx.x * 256 + threadIdx.x) * %d;", lanes);
+  else write_line(w, "const int64_t i = (int64_t)blockIdx.x * 256 + threadIdx.x;");
   write_line(w, "if (i >= %lld) return;", (long long)total);
   if (shape.reads_rows) write_line(w, "const int64_t r = i / %lld;", (long long)shape.cols);
   if (shape.reads_cols) write_line(w, "const int64_t c = i %% %lld;", (long long)shape.cols);
-  write_body(&(Loop){w, ops, count, "i"});
+  if (lanes > 1) write_packed(w, ops, count, lanes);
+  else write_body(&(Loop){.w = w, .ops = ops, .count = count, .index = "i"});
   write_line(w, "}");
   write_line(w, "extern \"C\" void launch_%s(cudaStream_t stream%s) {", name, parameters.at);
-  write_line(w, "PD_LAUNCH(%s, %lld, 256, 0, stream%s);", name, (long long)((total + 255) / 256), arguments.at);
+  write_line(w, "PD_LAUNCH(%s, %lld, 256, 0, stream%s);", name, (long long)((total / lanes + 255) / 256), arguments.at);
   write_line(w, "}");
   w->out = host;
   w->indent = indent;

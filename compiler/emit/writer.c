@@ -86,7 +86,7 @@ static bool is_word(const char *name) {
                                       "alignas", "and",     "asm",    "catch",  "class",    "concept",  "constexpr", "delete",
                                       "export", "explicit", "friend", "mutable", "namespace", "new",    "not",     "operator",
                                       "or",     "private",  "protected", "public", "requires", "stream", "template", "this",
-                                      "throw",  "try",      "typename", "using", "virtual", "xor",      "dim3",    "half"};
+                                      "k",      "throw",  "try",      "typename", "using", "virtual", "xor",      "dim3",    "half"};
   for (size_t i = 0; i < sizeof words / sizeof *words; i++)
     if (strcmp(words[i], name) == 0) return true;
   return false;
