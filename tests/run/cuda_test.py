@@ -75,9 +75,9 @@ def data_of(model, samples=STEPS * BATCH):
     return {"tokens": random.integers([samples, 8], 48), "targets": random.integers([samples, 8], 48, ignored=0.3)}
 
 
-def twin(program):
+def twin(program, sanitize=None):
     """The kernels of a program as the fake GPU runs them."""
-    return fakegpu.twin(program + ".cu", "-I" + LIBRARY + "/include", "-I" + LIBRARY + "/cuda")
+    return fakegpu.twin(program + ".cu", "-I" + LIBRARY + "/include", "-I" + LIBRARY + "/cuda", sanitize=sanitize)
 
 
 def build_cuda(source, defines):
@@ -215,6 +215,15 @@ def test_non_finite_loss_stops():
     check(run.result.code == 5 and "not finite" in run.result.err, run.result.describe())
 
 
+def sanitized(run, sanitize):
+    """No access outside of a tensor, no race between threads, streams or the host."""
+    source, defines = program_of(run)
+    program = build_cuda(source, defines)
+    variables = fakegpu.environment(twin(program, sanitize), sanitize=sanitize, seed=1, devices=8, timeout=300)
+    ours = train(program, "--steps=2", "--seed=3", data=data_of(run[0]), environment=variables, limit=400)
+    check(relative(ours.losses, host_run(run).losses[:2]) < (1e-5 if run[7] == "f32" else 2e-2), "losses %s" % ours.losses)
+
+
 def fails(code, fact, environment, ranks=1, options=()):
     source, defines = program_of(RUNS[0] if ranks == 1 else RUNS[4])
     data = data_of("mlp" if ranks == 1 else "gpt-tied")
@@ -250,6 +259,10 @@ if TOOLKIT:
     for case in RUNS:
         add("one allocation, one graph: " + name_of(case), one_allocation_one_graph, case)
         add("seeds: " + name_of(case), seeds_agree, case)
+    for case in (RUNS[1], RUNS[2], RUNS[11]):
+        add("address sanitizer: " + name_of(case), sanitized, case, "address")
+    for case in (RUNS[0], RUNS[1]):
+        add("thread sanitizer: " + name_of(case), sanitized, case, "thread")
     for example in sorted(glob.glob(os.path.join(harness.ROOT, "examples", "*.pd"))):
         with open(example) as file:
             if "conv" not in file.read():
