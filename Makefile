@@ -30,7 +30,8 @@ SHARED_OBJ := $(patsubst %,$(BUILD)/compiler/shared/%.o,layout walk schedule)
 # the runtime of the cuda target, where there is a CUDA toolkit to build it with
 CUDA ?= /usr/local/cuda
 CUDA_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(wildcard runtime/cuda/*.c))
-CUDA_LIB = $(if $(and $(CUDA),$(wildcard $(CUDA)/include/cublasLt.h)),$(BUILD)/lib/pdc/libpdrt_cuda.a)
+SINGLE_OBJ := $(patsubst %.c,$(BUILD)/single/%.o,$(wildcard runtime/*.c runtime/cuda/*.c) runtime/kernels/ref.c)
+CUDA_LIB = $(if $(and $(CUDA),$(wildcard $(CUDA)/include/cublasLt.h)),$(BUILD)/lib/pdc/libpdrt_cuda.a $(BUILD)/lib/pdc/libpdrt_cuda_single.a)
 
 COMPILER_INC = -Icompiler -I$(BUILD)/gen -Iruntime
 RUNTIME_INC = -Iruntime
@@ -56,6 +57,15 @@ $(LIB)/libpdrt_cuda.a: $(RUNTIME_OBJ) $(CUDA_OBJ)
 	@mkdir -p $(@D)
 	rm -f $@
 	ar rcs $@ $^
+
+# the same without MPI, for programs of one process
+$(LIB)/libpdrt_cuda_single.a: $(SINGLE_OBJ)
+	@mkdir -p $(@D)
+	rm -f $@
+	ar rcs $@ $^
+$(BUILD)/single/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(CSTD) -O2 -fopenmp -g $(WARN) -Iruntime/single $(RUNTIME_INC) -isystem $(CUDA)/include -MMD -MP -c -o $@ $<
 
 $(LIB)/nvccflags: Makefile
 	@mkdir -p $(@D)
@@ -103,7 +113,7 @@ $(BUILD)/runtime/%.o: runtime/%.c
 	@mkdir -p $(@D)
 	$(MPICC) $(CSTD) -O3 $(NUMERIC) -g $(WARN) $(RUNTIME_INC) -MMD -MP -c -o $@ $<
 
--include $(COMPILER_OBJ:.o=.d) $(RUNTIME_OBJ:.o=.d) $(HOST_OBJ:.o=.d) $(CUDA_OBJ:.o=.d) $(SHARED_OBJ:.o=.d)
+-include $(COMPILER_OBJ:.o=.d) $(RUNTIME_OBJ:.o=.d) $(HOST_OBJ:.o=.d) $(CUDA_OBJ:.o=.d) $(SINGLE_OBJ:.o=.d) $(SHARED_OBJ:.o=.d)
 
 # unit tests: one Criterion program a file, linked with the compiler (without its main) and the runtime
 UNIT := $(patsubst tests/unit/%.c,$(BUILD)/tests/unit/%,$(wildcard tests/unit/*_test.c))

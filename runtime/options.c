@@ -63,16 +63,22 @@ static const row rows[] = {
 static const struct {
   int code;
   const char *meaning;
+  bool cuda; /* of programs for CUDA only */
 } exits[] = {
-    {PD_EXIT_OK, "done"},
-    {PD_EXIT_USAGE, "command line, or wrong number of ranks"},
-    {PD_EXIT_DATA, "training data missing, malformed or out of range"},
-    {PD_EXIT_CHECKPOINT, "weights or checkpoint unreadable or unwritable"},
-    {PD_EXIT_NUMERIC, "loss or gradient is not finite, or --check-gradients found a wrong one; nothing is saved"},
-    {PD_EXIT_PEER, "another rank failed or was lost"},
-    {PD_EXIT_PLAN, "ranks run different plans, or the plan does not fit the program"},
-    {PD_EXIT_MEMORY, "not enough memory"},
-    {PD_EXIT_STOPPED, "stopped by a signal after a step, with a checkpoint if there is a place for one"},
+    {PD_EXIT_OK, "done", false},
+    {PD_EXIT_USAGE, "command line, or wrong number of ranks", false},
+    {PD_EXIT_DATA, "training data missing, malformed or out of range", false},
+    {PD_EXIT_CHECKPOINT, "weights or checkpoint unreadable or unwritable", false},
+    {PD_EXIT_NUMERIC, "loss or gradient is not finite, or --check-gradients found a wrong one; nothing is saved", false},
+    {PD_EXIT_PEER, "another rank failed or was lost", false},
+    {PD_EXIT_PLAN, "ranks run different plans, or the plan does not fit the program", false},
+    {PD_EXIT_MEMORY, "not enough memory", false},
+    {PD_EXIT_NO_DEVICE, "there is no CUDA device", true},
+    {PD_EXIT_DRIVER, "there is no NVIDIA driver, or it is too old", true},
+    {PD_EXIT_FEW_DEVICES, "fewer CUDA devices on a node than ranks", true},
+    {PD_EXIT_DEVICE_MEMORY, "the plan does not fit the device's memory", true},
+    {PD_EXIT_CUDA, "a call of CUDA, cuBLASLt or NCCL failed", true},
+    {PD_EXIT_STOPPED, "stopped by a signal after a step, with a checkpoint if there is a place for one", false},
 };
 
 static void *field(pd_options *options, const row *r) {
@@ -254,6 +260,7 @@ void pd_options_help(const pd_program *program, FILE *to) {
     fprintf(to, "  %-26s %s%s\n", left, rows[i].help, now);
   }
   fprintf(to, "\nExit status:\n");
-  for (size_t i = 0; i < sizeof exits / sizeof exits[0]; i++)
-    fprintf(to, "  %d  %s\n", exits[i].code, exits[i].meaning);
+  for (size_t i = 0; i < sizeof exits / sizeof exits[0]; i++) {
+    if (!exits[i].cuda || program->target == PD_TARGET_CUDA) fprintf(to, "  %d  %s\n", exits[i].code, exits[i].meaning);
+  }
 }

@@ -85,6 +85,11 @@ static int deliver_program(Compilation *c, const Options *o, const char *name) {
             "pdc: a program cannot be written to standard output; choose a file with -o, or -S for the source\n");
     return EXIT_USAGE;
   }
+  const int ranks = c->program->pp * c->program->dp * c->program->tp;
+  if (o->no_mpi && ranks > 1) {
+    fprintf(stderr, "pdc: --no-mpi: this program has %d ranks, which talk by MPI; -D parallel.pp=1 and so on make it one\n", ranks);
+    return EXIT_USAGE;
+  }
   const char *path = o->output ? o->output : name;
   return spares_sources(c, path) ? toolchain_build(c->arena, o, name, &c->c, &c->cu, &c->plan, path) : EXIT_USAGE;
 }

@@ -35,6 +35,7 @@ typedef struct Options {
   Target target;
   bool target_given;
   VEC(const char *) archs; /* --arch: "90", "100a"; none: the default ones */
+  bool no_mpi;             /* a CUDA program of one process */
 } Options;
 
 /* Parses the command line. Returns -1 to go on, or the exit status of a command that is done (--help, an error). */

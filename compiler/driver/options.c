@@ -9,7 +9,7 @@ typedef enum OptionId {
   OPTION_HELP, OPTION_VERSION, OPTION_EXPLAIN, OPTION_OUTPUT, OPTION_DEFINE, OPTION_IMPORT, OPTION_SOURCE, OPTION_CHECK, OPTION_EMIT,
   OPTION_MODEL, OPTION_LIST_CONFIG, OPTION_TARGET, OPTION_OPTIMIZE, OPTION_DEBUG, OPTION_DIAGNOSTICS, OPTION_COLOR, OPTION_WERROR,
   OPTION_WARNING, OPTION_DEPENDENCIES_ONLY, OPTION_DEPENDENCIES, OPTION_DEPENDENCY_FILE, OPTION_CC, OPTION_VERBOSE, OPTION_COMMANDS,
-  OPTION_SAVE_TEMPS, OPTION_ARCH, OPTION_REQUIREMENTS
+  OPTION_SAVE_TEMPS, OPTION_ARCH, OPTION_NO_MPI, OPTION_REQUIREMENTS
 } OptionId;
 
 static const OptionRow rows[] = {
@@ -26,6 +26,7 @@ static const OptionRow rows[] = {
      "cuda where its driver is present, else host)"},
     {OPTION_ARCH, "--arch", FORM_EQUALS, "ARCH", "cuda: an architecture to build for, such as sm_90; several with commas or\n                         "
      "repeated (default sm_80, sm_90, sm_100 and later ones)"},
+    {OPTION_NO_MPI, "--no-mpi", FORM_FLAG, NULL, "cuda: a program of one rank that needs no MPI to build or to run"},
     {OPTION_REQUIREMENTS, "--print-cuda-requirements", FORM_FLAG, NULL, "what the cuda target needs to build and to run"},
     {OPTION_OPTIMIZE, "-O", FORM_PREFIX, "0..3", "optimisation of the emitted C (default -O3)"},
     {OPTION_DEBUG, "-g", FORM_FLAG, NULL, "debug information in the program"},
@@ -162,6 +163,7 @@ static int apply(Arena *arena, void *into, const OptionRow *row, const char *val
     else return usage_error("--target=%s: no such target; choose host or cuda", value);
     break;
   case OPTION_ARCH: return choose_archs(arena, value, o);
+  case OPTION_NO_MPI: o->no_mpi = true; break;
   case OPTION_REQUIREMENTS: toolchain_print_requirements(arena); return EXIT_OK;
   case OPTION_OPTIMIZE:
     if (strlen(value) != 1 || value[0] < '0' || value[0] > '3') return usage_error("-O%s: write -O0, -O1, -O2 or -O3", value);
@@ -202,8 +204,9 @@ static int take_input(void *into, const char *word) {
 static int choose_target(Arena *arena, Options *o) {
   if (o->archs.count && o->target_given && o->target == TARGET_HOST)
     return usage_error("--arch=sm_%s: that is for --target=cuda", o->archs.at[0]);
+  if (o->no_mpi && o->target_given && o->target == TARGET_HOST) return usage_error("%s: that is for --target=cuda", "--no-mpi");
   if (o->target_given) return -1;
-  o->target = o->archs.count ? TARGET_CUDA : toolchain_default_target(arena);
+  o->target = o->archs.count || o->no_mpi ? TARGET_CUDA : toolchain_default_target(arena);
   if (o->target == TARGET_CUDA && o->emit == EMIT_PROGRAM && !o->archs.count)
     fprintf(stderr, "pdc: building for cuda, whose driver is present; --target=host builds for the CPU\n");
   return -1;

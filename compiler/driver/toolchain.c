@@ -80,7 +80,7 @@ static bool add_file(const Build *b, Words *words, const char *file) {
 
 static void add_compiler(const Build *b, Words *words) {
   const char *cc = b->options->cc ? b->options->cc : getenv("PDC_CC");
-  add_words(b->arena, words, cc && *cc ? cc : "mpicc");
+  add_words(b->arena, words, cc && *cc ? cc : b->options->no_mpi ? "cc" : "mpicc");
 }
 
 /* Shows and runs one command; an exit status. */
@@ -147,7 +147,7 @@ static void add_architectures(const Build *b, Words *words) {
 
 static int build_cuda(const Build *b, const char *output) {
   Arena *arena = b->arena;
-  const char *archive = arena_printf(arena, "%s/libpdrt_cuda.a", b->library);
+  const char *archive = arena_printf(arena, "%s/libpdrt_cuda%s.a", b->library, b->options->no_mpi ? "_single" : "");
   if (!exists(archive)) {
     fprintf(stderr, "pdc: this pdc was built where no CUDA toolkit was, and has no runtime for --target=cuda; build it again "
                     "with CUDA=DIRECTORY\n");

@@ -47,8 +47,13 @@ static bool choose_algorithm(const pd_device *device, const pd_product *product,
   for (int i = 0; i < 4; i++) {
     CUBLAS_CHECK(cublasLtMatmulPreferenceSetAttribute(preference, operands[i], &alignment, sizeof alignment));
   }
-  CUBLAS_CHECK(cublasLtMatmulAlgoGetHeuristic(device->products, plan->operation, plan->b, plan->a, plan->c, plan->c,
-                                              preference, 1, &result, &found));
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(device->products, plan->operation, plan->b, plan->a,
+                                                               plan->c, plan->c, preference, 1, &result, &found);
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) {
+    found = 0;
+  } else {
+    pd_cublas_check(status, "cublasLtMatmulAlgoGetHeuristic", __FILE__, __LINE__);
+  }
   CUBLAS_CHECK(cublasLtMatmulPreferenceDestroy(preference));
   plan->algorithm = result.algo;
   if (found == 0 && product->epilogue == PD_EPILOGUE_NONE) {
@@ -58,13 +63,25 @@ static bool choose_algorithm(const pd_device *device, const pd_product *product,
   return found > 0;
 }
 
-static void set_epilogue(pd_product_plan *plan, const pd_product *product) {
+static void set_row(pd_product_plan *plan, const void *row) {
+  CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &row, sizeof row));
+}
+
+static void set_kept(pd_product_plan *plan, const void *kept) {
+  CUBLAS_CHECK(
+      cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &kept, sizeof kept));
+}
+
+/* The algorithm is chosen with some addresses, as aligned as the later ones. */
+static void set_epilogue(const pd_device *device, pd_product_plan *plan, const pd_product *product) {
   static const cublasLtEpilogue_t epilogues[] = {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS,
                                                  CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU};
   const cublasLtEpilogue_t epilogue = epilogues[product->epilogue];
   CUBLAS_CHECK(
       cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
-  if (product->epilogue != PD_EPILOGUE_BIAS_GELU && product->epilogue != PD_EPILOGUE_GELU_GRAD) return;
+  if (product->epilogue != PD_EPILOGUE_GELU_GRAD) set_row(plan, device->memory + device->layout->products);
+  if (product->epilogue == PD_EPILOGUE_BIAS) return;
+  set_kept(plan, device->memory + device->layout->products);
   CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &product->n,
                                               sizeof product->n));
 }
@@ -90,7 +107,7 @@ static pd_product_plan *plan_product(const pd_device *device, const pd_product *
   plan->a = layout_of(p->ta ? p->k : p->m, p->ta ? p->m : p->k, p->a_bytes, p->batch);
   plan->b = layout_of(p->tb ? p->n : p->k, p->tb ? p->k : p->n, p->b_bytes, p->batch);
   plan->c = layout_of(p->m, p->n, p->c_bytes, p->batch);
-  if (p->epilogue != PD_EPILOGUE_NONE) set_epilogue(plan, p);
+  if (p->epilogue != PD_EPILOGUE_NONE) set_epilogue(device, plan, p);
   if (choose_algorithm(device, p, plan)) return plan;
   free_plan(plan);
   return NULL;
@@ -124,13 +141,7 @@ void pd_multiply(const pd_frame *f, const pd_product *product, const void *a, co
 
 void pd_multiply_fused(const pd_frame *f, const pd_product *product, const void *a, const void *b, const void *row,
                        void *kept, void *c) {
-  cublasLtMatmulDesc_t operation = product->plan->operation;
-  if (row != NULL) {
-    CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &row, sizeof row));
-  }
-  if (kept != NULL) {
-    CUBLAS_CHECK(
-        cublasLtMatmulDescSetAttribute(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &kept, sizeof kept));
-  }
+  if (row != NULL) set_row(product->plan, row);
+  if (kept != NULL) set_kept(product->plan, kept);
   pd_multiply(f, product, a, b, c);
 }

@@ -9,7 +9,7 @@ import shutil
 
 import fakegpu
 import harness
-from harness import Random, add, build, check, close, directory, once, pdc, read_program, start, tensors_close, tensors_equal, train
+from harness import Random, add, build, check, close, command, directory, once, pdc, read_program, start, tensors_close, tensors_equal, train
 
 CUDA = os.environ.get("CUDA", "/usr/local/cuda")
 LIBRARY = os.path.join(os.path.dirname(harness.PDC), "lib", "pdc")
@@ -247,6 +247,20 @@ def test_default_architectures():
 def test_several_architectures():
     result = pdc("--target=cuda", "--arch=sm_80,sm_90", "-o", os.path.join(directory(), "program"), os.path.join(harness.PROGRAMS, "mlp.pd"))
     check(result.code == 0, result.describe())
+
+
+def test_without_mpi():
+    """A program of one process, built without MPI, trains as the one that has it."""
+    source, defines = program_of(RUNS[0])
+    with_mpi = build_cuda(source, defines)
+    without = build(source, defines, options=("--target=cuda", "--no-mpi", "--arch=sm_80", "--save-temps"))
+    check("libmpi" not in command(["ldd", without], 10).out, "it is linked with MPI")
+    a, b = (train_cuda(program, "--steps=3", "--seed=3", data=data_of("mlp")) for program in (with_mpi, without))
+    check(a.losses == b.losses, "losses %s with MPI, %s without" % (a.losses, b.losses))
+    tensors_equal(a.weights, b.weights, "weights with and without MPI")
+    result = pdc("--target=cuda", "--no-mpi", "-D", "parallel.dp=2", "-o", os.path.join(directory(), "program"),
+                 os.path.join(harness.PROGRAMS, "mlp.pd"))
+    check(result.code == 2 and "2 ranks" in result.err, result.describe())
 
 
 def test_sources():
