@@ -140,7 +140,8 @@ bool match_type(Sem *sem, Frame *frame, const TypeExpr *type, Id value, Span spa
  * for the same mesh axis. A dim that `shard` splits by name stays as it is. */
 static bool enters_whole(Sem *sem, const Symbol *block, const Name *size, Id axis) {
   const Axis *a = &sem->graph->axes.at[axis];
-  if (!size || a->name || a->mesh == MESH_NONE || shard_of_size(sem, block, size->text, NULL) != MESH_NONE) return false;
+  if (!size || a->name || a->mesh == MESH_NONE || shard_of_size(sem, block, size->text, NULL) != MESH_NONE)
+    return false;
   for (uint32_t i = 0; i < block->item->size_count; i++)
     if (shard_of_size(sem, block, block->item->sizes[i].text, NULL) == a->mesh) return true;
   return false;
@@ -216,7 +217,7 @@ static bool bind_named_argument(Arguments *a, const Name *name, const Expr *valu
     a->given[i] = value;
     return true;
   }
-  Diag *diag = report(sem, "E0215", name->span, "block `%s` has no input or size `%s`", a->block->name, name->text);
+  Diag *diag = report(sem, "E0215", name->span, "block `%s` has no input or size `%s`", a->expr->name.text, name->text);
   Spelling spelling = spelling_of(name->text);
   for (uint32_t i = 0; i < item->size_count; i++) spelling_try(&spelling, item->sizes[i].text);
   for (uint32_t i = 0; i < item->input_count; i++) spelling_try(&spelling, item->inputs[i].name.text);
@@ -247,10 +248,10 @@ static bool place_arguments(Arguments *a, uint32_t count, Expr *const *args, con
     }
     if (i < item->input_count) { /* its place is taken by name */
       report(a->sem, "E0215", args[i]->span, "input `%s` of `%s` is given twice", item->inputs[i].name.text,
-             a->block->name);
+             a->expr->name.text);
       return false;
     }
-    Diag *diag = report(a->sem, "E0215", args[i]->span, "block `%s` takes %u input%s", a->block->name,
+    Diag *diag = report(a->sem, "E0215", args[i]->span, "block `%s` takes %u input%s", a->expr->name.text,
                         item->input_count, item->input_count == 1 ? "" : "s");
     if (item->size_count) diag_note(diag, "sizes are given by name: %s=...", item->sizes[0].text);
     return false;
@@ -283,8 +284,8 @@ static bool evaluate_arguments(Arguments *a) {
     const Input *input = &item->inputs[i];
     if (!a->given[i]) {
       if (input->type || !input->value) {
-        Diag *diag =
-            report(sem, "E0215", a->expr->span, "block `%s` needs the input `%s`", a->block->name, input->name.text);
+        Diag *diag = report(sem, "E0215", a->expr->span, "block `%s` needs the input `%s`", a->expr->name.text,
+                            input->name.text);
         diag_label(diag, input->name.span, "declared here");
         usable = false;
       } else {
@@ -299,7 +300,7 @@ static bool evaluate_arguments(Arguments *a) {
     } else if (input->type ? v.kind != VAL_TENSOR : v.kind != VAL_NUMBER) {
       Diag *diag =
           report(sem, "E0215", a->given[i]->span, "input `%s` of `%s` is a %s, and `%s` is %s", input->name.text,
-                 a->block->name, input->type ? "tensor" : "constant", source_text(sem, a->given[i]->span, 40),
+                 a->expr->name.text, input->type ? "tensor" : "constant", source_text(sem, a->given[i]->span, 40),
                  v.kind == VAL_TENSOR  ? "a tensor"
                  : v.kind == VAL_TUPLE ? "several tensors"
                                        : const_kind_name(v.number.kind));
@@ -324,14 +325,14 @@ static bool bind_inputs(Arguments *a) {
   for (int pass = 0; pass < 2 && usable; pass++) /* plain sizes first: `[2 * n]` may stand before `[n]` */
     for (uint32_t i = 0; i < item->input_count; i++) {
       if (!item->inputs[i].type) continue;
-      const char *what = arena_printf(sem->arena, "input `%s` of `%s`", item->inputs[i].name.text, a->block->name);
+      const char *what = arena_printf(sem->arena, "input `%s` of `%s`", item->inputs[i].name.text, a->expr->name.text);
       usable &= match_type(sem, a->frame, item->inputs[i].type, a->values[i].value, a->given[i]->span, what, "E0305",
                            pass == 0);
     }
   for (uint32_t i = 0; usable && i < item->size_count; i++) {
     if (find_local(a->frame, item->sizes[i].text)) continue;
     Diag *diag = report(sem, "E0314", a->expr->span, "the size `%s` of `%s` is not known here", item->sizes[i].text,
-                        a->block->name);
+                        a->expr->name.text);
     diag_label(diag, item->sizes[i].span, "no input has this size");
     diag_help(diag, "give it by name: %s(..., %s=...)", a->expr->name.text, item->sizes[i].text);
     return false;
