@@ -15,7 +15,7 @@
  *   PD_FAKE_DEVICES=N       number of devices (1); 0: cudaErrorNoDevice
  *   PD_FAKE_MEMORY=BYTES    memory of each device (16 GiB; suffixes K, M, G)
  *   PD_FAKE_ARCH=90         compute capability (the newest that the program has code for)
- *   PD_FAKE_DRIVER=13000    version of the driver; below 13000 every call gives cudaErrorInsufficientDriver
+ *   PD_FAKE_DRIVER=13000    version of the driver, 0: none; below 13000 calls give cudaErrorInsufficientDriver
  *   PD_FAKE_TIMEOUT=SECONDS without progress while the program waits, then a fault that lists what waits (60)
  *   PD_FAKE_LEAKS=0         no fault for what is left at exit
  *   PD_FAKE_THREADS=N       CPU threads that blocks of a kernel are spread over (1)

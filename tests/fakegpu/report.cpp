@@ -38,7 +38,7 @@ static settings read_settings() {
   s.seed = static_cast<uint64_t>(number("PD_FAKE_SEED", 0, 0, INT64_MAX));
   s.devices = static_cast<int>(number("PD_FAKE_DEVICES", s.devices, 0, 64));
   s.arch = static_cast<int>(number("PD_FAKE_ARCH", s.arch, 50, 200));
-  s.driver = static_cast<int>(number("PD_FAKE_DRIVER", s.driver, 1000, 99999));
+  s.driver = static_cast<int>(number("PD_FAKE_DRIVER", s.driver, 0, 99999));
   s.threads = static_cast<int>(number("PD_FAKE_THREADS", s.threads, 1, 256));
   s.memory = static_cast<size_t>(number("PD_FAKE_MEMORY", static_cast<long long>(s.memory), 0, INT64_MAX));
   s.timeout = static_cast<double>(number("PD_FAKE_TIMEOUT", static_cast<long long>(s.timeout), 1, 86400));

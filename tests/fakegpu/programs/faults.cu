@@ -309,6 +309,14 @@ __global__ void shared_never_written(float *x) {
   __syncthreads();
   x[threadIdx.x] = box[threadIdx.x];
 }
+__global__ void beyond_static(float *x) {
+  __shared__ float box[N], next[N];
+  next[threadIdx.x] = 1;
+  __syncthreads();
+  box[threadIdx.x + 1] = 1; // the last thread writes into what comes behind
+  __syncthreads();
+  x[threadIdx.x] = next[threadIdx.x] * box[1];
+}
 __global__ void beyond_dynamic(float *x) {
   SHARED(float, box);
   box[threadIdx.x] = 1;
@@ -334,6 +342,7 @@ KERNEL(wrong_mask, 0, 1)
 KERNEL(two_operations, 0, 1)
 KERNEL(shared_race, 0, N - 1 - i)
 KERNEL(shared_never_written, 0, 1)
+KERNEL(beyond_static, 0, 1)
 KERNEL(beyond_dynamic, N * 4 - 4, 1)
 
 __global__ void two_blocks_write(float *x) {
@@ -356,7 +365,7 @@ static const part parts[] = {PART(block_race),
     PART(capture_not_joined), PART(call_in_host_function), {"exits_before_barrier", exits_before_barrier_},
     {"two_barriers", two_barriers_}, {"part_of_a_warp", part_of_a_warp_}, {"wrong_mask", wrong_mask_},
     {"two_operations", two_operations_}, {"shared_race", shared_race_}, {"shared_never_written", shared_never_written_},
-    {"beyond_dynamic", beyond_dynamic_}};
+    {"beyond_static", beyond_static_}, {"beyond_dynamic", beyond_dynamic_}};
 int main(int argc, char **argv) {
   return run_part(parts, sizeof parts / sizeof *parts, argc, argv);
 }
