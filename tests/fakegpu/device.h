@@ -49,7 +49,7 @@
 
 typedef struct fake_parameter {
   size_t bytes;
-  int pointer; /* 1: a pointer; 2: a pointer to const */
+  bool pointer;
 } fake_parameter;
 
 /* one kernel: made by fake_registered, linked into a list when the twin is loaded */
@@ -95,14 +95,14 @@ long long fake_clock(void);
 #define FAKE_UNSEEN __attribute__((no_sanitize("thread")))
 
 template <class T> constexpr fake_parameter fake_describe() {
-  return {sizeof(T), !std::is_pointer_v<T> ? 0 : std::is_const_v<std::remove_pointer_t<T>> ? 2 : 1};
+  return {sizeof(T), std::is_pointer_v<T>};
 }
 
 template <class F> struct fake_signature;
 template <class... A> struct fake_signature<void (*)(A...)> {
   static constexpr int count = sizeof...(A);
   /* one more than needed: an array may not be empty */
-  static constexpr fake_parameter parameters[count + 1] = {fake_describe<std::remove_cv_t<A>>()..., {0, 0}};
+  static constexpr fake_parameter parameters[count + 1] = {fake_describe<std::remove_cv_t<A>>()..., {0, false}};
   template <size_t... I>
   FAKE_UNSEEN static void call(void (*kernel)(A...), void *const *arguments, std::index_sequence<I...>) {
     (void)arguments;

@@ -9,9 +9,8 @@
 struct CUgraphExec_st {
   std::string name;
   std::vector<CUgraphNode_st> nodes;
-  std::vector<void *>
-      fibers; /* one per captured stream but the first, whose nodes are in order with the launching stream */
-  fake::operation_ref last; /* launches of one executable graph run one after another */
+  std::vector<void *> fibers; /* of the captured streams but the first, which goes with the launching stream */
+  fake::operation_ref last;   /* launches of one executable graph run one after another */
 };
 
 namespace fake {

@@ -62,10 +62,26 @@ bool capturing(const CUstream_st &s) {
   return s.captured != nullptr;
 }
 
+/* what the next operation of a stream has to wait for */
+std::vector<operation_ref> waits_of(const CUstream_st &s) {
+  std::vector<operation_ref> waits = {s.tail};
+  device_streams &d = of_device(s.device);
+  if (s.legacy) {
+    for (cudaStream_t other : created())
+      if (other->device == s.device && other->blocking) waits.push_back(other->tail);
+    waits.push_back(d.per_thread.tail);
+    waits.insert(waits.end(), d.orphans.begin(), d.orphans.end());
+  } else if (s.blocking) {
+    waits.push_back(d.legacy.tail);
+  }
+  return waits;
+}
+
 void put(CUstream_st &s, work_ref what, std::vector<operation_ref> more = {}) {
-  std::vector<operation_ref> waits = stream_waits(&s);
+  std::vector<operation_ref> waits = waits_of(s);
   waits.insert(waits.end(), more.begin(), more.end());
   s.tail = enqueue(std::move(what), std::move(waits), s.name, s.fiber);
+  if (s.legacy) of_device(s.device).orphans.clear();
 }
 
 work_ref marker(const char *call, const std::string &detail, int device) {
@@ -93,21 +109,6 @@ cudaStream_t resolve(cudaStream_t stream, const char *call) {
   if (stream == cudaStreamPerThread) return &of_device(current_device()).per_thread;
   fake_object_check("stream", stream, call);
   return stream;
-}
-
-std::vector<operation_ref> stream_waits(cudaStream_t s) {
-  std::vector<operation_ref> waits = {s->tail};
-  device_streams &d = of_device(s->device);
-  if (s->legacy) {
-    for (cudaStream_t other : created())
-      if (other->device == s->device && other->blocking) waits.push_back(other->tail);
-    waits.push_back(d.per_thread.tail);
-    waits.insert(waits.end(), d.orphans.begin(), d.orphans.end());
-    d.orphans.clear();
-  } else if (s->blocking) {
-    waits.push_back(d.legacy.tail);
-  }
-  return waits;
 }
 
 bool is_capturing(cudaStream_t stream) {
@@ -180,7 +181,7 @@ cudaError_t synchronize_stream(cudaStream_t handle, const char *call) {
     return break_capture(*s.captured, cudaErrorStreamCaptureUnsupported, call, "waits for a stream that is captured");
   cudaError_t error = check_legacy(s, call);
   if (error != cudaSuccess) return error;
-  for (const operation_ref &before : stream_waits(&s)) wait_for(before);
+  wait_for(s.tail); /* and nothing else: what the legacy stream would wait for is not waited for by the host */
   return broken() ? cudaErrorLaunchFailure : cudaSuccess;
 }
 
@@ -265,9 +266,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
                            "asks for a stream that is captured");
     cudaError_t error = check_legacy(s, "cudaStreamQuery");
     if (error != cudaSuccess) return error;
-    for (const operation_ref &before : stream_waits(&s))
-      if ((error = query(before)) != cudaSuccess) return error;
-    return cudaSuccess;
+    return query(s.tail);
   });
 }
 

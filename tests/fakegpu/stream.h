@@ -35,9 +35,6 @@ using capture_ref = std::shared_ptr<capture>;
 /* the stream's state behind a handle, the default streams included; a fault if it was destroyed */
 cudaStream_t resolve(cudaStream_t stream, const char *call);
 
-/* what the next operation of a stream has to wait for */
-std::vector<operation_ref> stream_waits(cudaStream_t stream);
-
 /* captures that a forbidden call breaks: those in global mode, and the calling thread's own */
 bool break_captures(const char *call);
 void end_capture(capture &c);
