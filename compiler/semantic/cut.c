@@ -278,7 +278,7 @@ static void finish_params(Cut *cut) {
       Id user = param->users.at[0];
       if (param->per_trip || graph->segments.at[user].trips == 1) param->segment = user;
     }
-    if (cut->reaches_loss[i]) continue;
+    if (cut->reaches_loss[i] || param->statistic) continue;
     Diag *diag = diag_warning(cut->sem->diagnostics, "W0201", param->span,
                               "parameter `%s` has no influence on the loss", param->name);
     diag_note(diag, "its gradient is zero: training leaves it as it is, but for weight decay");

@@ -123,6 +123,28 @@ model m(x: f64[batch, one, two], y: f64[batch, one, two]) {
         check("running_mean" not in run.gradients, "a statistic has a gradient: %s" % sorted(run.gradients))
 
 
+def test_statistics_before_any_parameter():
+    """Nothing upstream is trained, so no gradient arrives there; what was measured is collected all the same."""
+    source = """dim batch = 4, one = 1, two = 2;
+schedule < microbatch=2; >
+shard < batch=dp; >
+optimizer < kind=sgd; lr=0.1; >
+precision < compute=f64; >
+data < shuffle=off; >
+model m(x: f64[batch, one, two], y: f64[batch, one, two]) {
+  a = batchnorm(x, momentum=0.5);
+  param w: [two] = 1;
+  loss mse(a * w, y);
+}
+"""
+    data = {"x": harness.Tensor((4, 1, 2), [1, 3, 5, 7, 10, 10, 10, 10], "F64"), "y": harness.Tensor((4, 1, 2), [0] * 8, "F64")}
+    for defines in ({}, {"parallel.pp": 2}, {"parallel.pp": 2, "schedule.kind": "zb-h1"}, {"parallel.dp": 2}):
+        run = train(build(source, defines), "--steps=1", data=data)
+        close(run.weights["running_mean"].values[0], 3.5, 1e-14, "%s: mean" % defines)
+        close(run.weights["running_variance"].values[0], 0.5 + 10 / 6, 1e-14, "%s: variance" % defines)
+        check(list(run.gradients) == ["w"], "gradients: %s" % list(run.gradients))
+
+
 def test_statistics_of_other_schedules():
     """An update within the list takes the mean over its own micro-batches."""
     source = """dim batch = 4, one = 1, two = 2;
