@@ -123,6 +123,31 @@ void mismatch_help(const Sem *sem, Diag *diag, Id a, Id b) {
         mesh_name(x->mesh != MESH_NONE ? x->mesh : y->mesh));
 }
 
+static bool input_has_size(const Item *block, const char *size) {
+  for (uint32_t i = 0; i < block->input_count; i++)
+    for (uint32_t k = 0; block->inputs[i].type && k < block->inputs[i].type->dim_count; k++) {
+      const Expr *dim = block->inputs[i].type->dims[k];
+      if (dim->kind == EXPR_NAME && dim->name.text == size) return true;
+    }
+  return false;
+}
+
+/* Two sizes of a block are split, of which an input has one: with a rule for the other, that input enters whole. */
+static void one_size_help(const Sem *sem, Diag *diag, Id a, Id b, Mesh mesh) {
+  const char *made = NULL, *taken = NULL;
+  for (uint32_t i = 0; sem->frame && i < sem->frame->locals.count; i++) {
+    const Local *local = &sem->frame->locals.at[i];
+    if (!local->is_size || (local->axis != a && local->axis != b)) continue;
+    if (input_has_size(sem->frame->symbol->item, local->name))
+      taken = local->name;
+    else
+      made = local->name;
+  }
+  if (made && taken)
+    diag_help(diag, "or add `%s.%s=%s`: what enters `%s` along `%s` is then gathered", sem->frame->symbol->name, made,
+              mesh_name(mesh), sem->frame->symbol->name, taken);
+}
+
 bool check_tensor(Sem *sem, Span span, const char *what, unsigned rank, const Id *axes) {
   if (has_error_axis(sem, rank, axes)) return false;
   const char *shape = axes_text(sem->graph, rank, axes, true);
@@ -140,6 +165,7 @@ bool check_tensor(Sem *sem, Span span, const char *what, unsigned rank, const Id
       diag_note(diag, "%s and %s are both split over %s", axis_text(sem, axes[k]), axis_text(sem, axes[i]),
                 mesh_name(axis->mesh));
       diag_help(diag, "keep one of the two out of `shard < >`");
+      one_size_help(sem, diag, axes[k], axes[i], axis->mesh);
       return false;
     }
     if (axis->size && __builtin_mul_overflow(count, axis->size, &count)) {

@@ -137,11 +137,10 @@ bool match_type(Sem *sem, Frame *frame, const TypeExpr *type, Id value, Span spa
 
 /* `conv.co=tp` splits the channels that a convolution makes. Those that enter it, which the one before made, would be
  * split too, and its filter [co, ci, …] twice: a size without a rule is whole where another size of the block has one
- * for the same mesh axis. A dim that `shard` splits by name stays as it is. */
+ * for the same mesh axis. */
 static bool enters_whole(Sem *sem, const Symbol *block, const Name *size, Id axis) {
   const Axis *a = &sem->graph->axes.at[axis];
-  if (!size || a->name || a->mesh == MESH_NONE || shard_of_size(sem, block, size->text, NULL) != MESH_NONE)
-    return false;
+  if (!size || a->mesh == MESH_NONE || shard_of_size(sem, block, size->text, NULL) != MESH_NONE) return false;
   for (uint32_t i = 0; i < block->item->size_count; i++)
     if (shard_of_size(sem, block, block->item->sizes[i].text, NULL) == a->mesh) return true;
   return false;

@@ -392,6 +392,16 @@ model m(x: f64[batch, 2, side, side], y: f64[batch, 3]) {
   loss mse(linear(avgpool(maxpool(t, 2)), n=3), y);
 }
 """, ["linear.w", "conv.filter", "conv.b"] + ["repeat.%d.%s.%s" % (i, block, name) for i in range(2) for block in ("conv", "conv_2") for name in ("filter", "b")])
+SPLIT["channels that are a dim"] = ("wide=tp; conv.co=tp", """block conv<ci, co, h, w>(x: [batch, ci, h, w]) -> [batch, co, h, w] {
+  param filter: [co, ci, 3, 3] = uniform(-1, 1);
+  return tanh(conv2d(x, filter, pad=1));
+}
+model m(x: f64[batch, 2, side, side], y: f64[batch, e]) {
+  param u: [wide, e] = uniform(-1, 1);
+  t = conv(conv(x, co=wide), co=wide);
+  loss mse(avgpool(t) @ u, y);
+}
+""", ["u", "conv.filter", "conv_2.filter"])
 SPLIT["channels that one block splits and another sums"] = ("first.co=tp", """block first<ci, co, h, w>(x: [batch, ci, h, w]) -> [batch, co, h, w] {
   param filter: [co, ci, 3, 3] = uniform(-1, 1);
   return tanh(conv2d(x, filter, pad=1));
