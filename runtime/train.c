@@ -229,7 +229,7 @@ void pd_train(pd_run *run) {
   state.updates = run->position.updates;
   const bool inside = pd_list_updates(&run->plan.pipeline) > 0;
   pd_progress_begin(&run->progress, run);
-  if (inside && options->gradients != NULL) save_gradients(run, &state);
+  if (inside && options->gradients != NULL && run->position.step == 0) save_gradients(run, &state);
   pd_watch_requests(true);
   for (int64_t index = run->position.step; index < options->steps && !run->stopped; index++) {
     const pd_step_record record = train_step(run, &state, index);

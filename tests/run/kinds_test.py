@@ -305,6 +305,14 @@ def test_halves_are_two_sums():
     tensors_close(two[3], one[3], 1e-5, "gradients", floor=1e-3)
 
 
+def test_halves_are_replicas():
+    """With two accumulators the first and the second half of a batch are summed as two replicas sum theirs."""
+    halves = run_of("gpt", 4, "dualpipe", 1, {"schedule.accumulators": 2})
+    replicas = run_of("gpt", 1, "gpipe", 1, {"parallel.dp": 2, "schedule.microbatch": 2})
+    tensors_equal(halves[3], replicas[3], "gradients of step 1")
+    tensors_equal(halves[4], replicas[4], "weights after %d steps" % STEPS)
+
+
 def test_memory_of_two_copies():
     """Both copies' weights are planned; gradients in one sum hold half of the micro-batches, in two sums p + 1."""
     source, sizes = MODELS["gpt"]
