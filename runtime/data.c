@@ -164,6 +164,13 @@ static bool open_stream(pd_data *data, pd_bytes *file, pd_element type, pd_probl
   return true;
 }
 
+static bool refuse_compressed(const char *path, pd_problem *problem) {
+  return pd_problem_say(problem,
+                        "data `%s`: is compressed by gzip, which only arrays may be: a stream of tokens is read in "
+                        "place; unpack it first (gunzip)",
+                        path);
+}
+
 static bool is_directory(const char *path) {
   struct stat info;
   return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
@@ -198,6 +205,8 @@ static bool open_single(pd_data *data, const char *path, pd_problem *problem) {
     for (size_t i = 0; i < 3; i++) {
       if (strcmp(format, streams[i].name) != 0) continue;
       pd_bytes *file = open_file(data, path, problem);
+      /* two bytes of other tokens may be anything */
+      if (file != NULL && i == 0 && pd_array_is_compressed_other(file)) return refuse_compressed(path, problem);
       return file != NULL && open_stream(data, file, streams[i].type, problem);
     }
     if (strcmp(format, "npy") != 0 && strcmp(format, "idx") != 0) {
@@ -206,6 +215,7 @@ static bool open_single(pd_data *data, const char *path, pd_problem *problem) {
   }
   pd_bytes *file = open_file(data, path, problem);
   if (file == NULL) return false;
+  if (pd_array_is_compressed_other(file)) return refuse_compressed(path, problem);
   if (format == NULL && !pd_array_is(file)) return open_stream(data, file, PD_U8, problem);
   if (data->program->data_count != 1) {
     return pd_problem_say(problem,

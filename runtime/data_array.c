@@ -302,6 +302,15 @@ bool pd_array_is(const pd_bytes *bytes) {
   return is_npy(bytes->at, bytes->size) || is_idx(bytes->at, bytes->size) || is_gzip(bytes->at, bytes->size);
 }
 
+bool pd_array_is_compressed_other(const pd_bytes *bytes) {
+  unsigned char begin[8];
+  gzFile file = is_gzip(bytes->at, bytes->size) ? gzopen(bytes->path, "rb") : NULL;
+  if (file == NULL) return false;
+  const int got = gzread(file, begin, sizeof begin);
+  gzclose(file);
+  return got >= 0 && !is_npy(begin, got) && !is_idx(begin, got);
+}
+
 bool pd_array_open(pd_bytes *bytes, pd_array *array, pd_problem *problem) {
   if (is_gzip(bytes->at, bytes->size)) {
     gzFile file = gzopen(bytes->path, "rb");

@@ -35,6 +35,8 @@ typedef struct pd_array {
 } pd_array;
 /* Whether the file starts like an array file. */
 bool pd_array_is(const pd_bytes *bytes);
+/* Whether it is compressed, and no array inside: a text, say. */
+bool pd_array_is_compressed_other(const pd_bytes *bytes);
 /* Reads the header; a compressed file is replaced in `bytes` by its contents. */
 bool pd_array_open(pd_bytes *bytes, pd_array *array, pd_problem *problem);
 

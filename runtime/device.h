@@ -25,6 +25,9 @@ int64_t pd_device_bytes(const pd_device *device);
 void pd_device_threads(int threads);
 /* What it runs on and with, for the table at the start: "host kernels", "NVIDIA H200, sm_90". */
 const char *pd_device_name(const pd_device *device);
+/* Operations a second of large products on this rank, measured; to be called by all ranks at once, since they may share
+ * what computes. 0: it does not measure. */
+double pd_device_product_rate(pd_device *device);
 
 /* ---- the host's access, outside of passes ---- */
 

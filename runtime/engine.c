@@ -119,6 +119,10 @@ int64_t pd_engine_allocated_bytes(const pd_engine *engine) {
   return pd_device_bytes(engine->device);
 }
 
+double pd_engine_product_rate(pd_engine *engine) {
+  return pd_device_product_rate(engine->device);
+}
+
 const char *pd_engine_device_name(const pd_engine *engine) {
   return pd_device_name(engine->device);
 }

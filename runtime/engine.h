@@ -14,6 +14,8 @@ void pd_engine_free(pd_engine *engine);
 int64_t pd_engine_allocated_bytes(const pd_engine *engine);
 /* What it runs on and with: "host kernels", "NVIDIA H200". */
 const char *pd_engine_device_name(const pd_engine *engine);
+/* As pd_device_product_rate. */
+double pd_engine_product_rate(pd_engine *engine);
 const pd_layout *pd_engine_layout(const pd_engine *engine);
 
 /* True if a chunk on this rank reads model input `data` (then the caller must supply its rows). */

@@ -166,6 +166,7 @@ typedef struct pd_program {
   bool checkpoint_resume;       /* when there is one */
   int section_data_count;
   const pd_text_pair *section_data; /* data < > */
+  double peak_flops;            /* of one rank, as cluster.flops says; 0: not said */
   double forward_flops, step_flops; /* one whole step of the whole program, for MFU */
   /* of the cuda target */
   int64_t product_space;    /* bytes that products may use as they like */

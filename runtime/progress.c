@@ -182,6 +182,7 @@ void pd_progress_begin(pd_progress *progress, const pd_run *run) {
                             .every = run->program->log_every,
                             .total = run->options.steps,
                             .unit = run->program->tokens_are_samples ? "samples" : "tokens",
+                            .flops = run->program->step_flops,
                             .predicted = run->plan.predicted_seconds,
                             .began = pd_now()};
   progress->terminal = progress->shows && pd_launch_terminal();
@@ -251,6 +252,13 @@ void pd_progress_end(pd_progress *progress) {
   progress->drawn = false;
   printf("%" PRId64 " step%s in %s, %s %s/s\n", progress->done, plural(progress->done), pd_figure_time(seconds, time),
          pd_figure_count(seconds > 0 ? (double)progress->tokens / seconds : 0, speed), progress->unit);
+  if (progress->peak > 0 && progress->done > 1) {
+    const double rate = progress->flops * (double)(progress->done - 1) / progress->after_first;
+    printf("use of the machine (MFU): %.3g %% = %.4g GFLOP a step (F, I and W) / %.4g s / %.4g GFLOP/s (%s)\n",
+           100 * rate / progress->peak, progress->flops * 1e-9, progress->after_first / (double)(progress->done - 1),
+           progress->peak * 1e-9,
+           progress->peak_measured ? "large products on all ranks at once, measured now" : "cluster.flops x ranks");
+  }
   if (progress->predicted > 0 && progress->done > 1) {
     char measured[PD_FIGURE], predicted[PD_FIGURE];
     const double mean = progress->after_first / (double)(progress->done - 1);

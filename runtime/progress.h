@@ -18,6 +18,9 @@ typedef struct pd_progress {
   double last, began; /* seconds: the last time it was drawn; the start of training */
   double average;     /* seconds per step, recent */
   double after_first; /* seconds of all steps but the first, which is slow */
+  double peak;        /* operations a second of all ranks, 0: not known; set before pd_progress_end */
+  bool peak_measured; /* not declared */
+  double flops;       /* of a step */
   double predicted;   /* seconds of a step by the plan; 0: not predicted */
   int64_t done, tokens;
 } pd_progress;

@@ -222,6 +222,17 @@ static bool due(int64_t step, int64_t every) {
   return every > 0 && step % every == 0;
 }
 
+/* What the run could have done at most, for its last lines. */
+static void measure_peak(pd_run *run) {
+  pd_progress *progress = &run->progress;
+  if (run->options.quiet || progress->done < 2) return; /* the same on all ranks */
+  progress->peak = run->program->peak_flops * run->world.size;
+  progress->peak_measured = progress->peak <= 0;
+  if (!progress->peak_measured) return;
+  progress->peak = pd_engine_product_rate(run->engine);
+  pd_sum_double(run->world.all, &progress->peak, 1);
+}
+
 void pd_train(pd_run *run) {
   const pd_options *options = &run->options;
   pd_problem problem;
@@ -256,6 +267,7 @@ void pd_train(pd_run *run) {
     pd_progress_say(&run->progress, true, "stopped by a signal after step %" PRId64 "%s", run->position.step,
                     options->checkpoint != NULL ? "; --resume goes on from there" : "");
   }
+  measure_peak(run);
   pd_progress_end(&run->progress);
   state_free(&state);
 }

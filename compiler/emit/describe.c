@@ -260,5 +260,6 @@ pd_program *describe_program(Arena *arena, const Graph *graph, const Config *con
   }
   program->forward_flops = forward;
   program->step_flops = all;
+  program->peak_flops = config->flops > 0 ? config->flops : 0;
   return program;
 }

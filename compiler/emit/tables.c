@@ -146,7 +146,7 @@ void write_tables(Writer *w) {
              p->checkpoint_dir ? quoted(w, p->checkpoint_dir) : "NULL", p->checkpoint_load ? quoted(w, p->checkpoint_load) : "NULL",
              (long long)p->checkpoint_keep, p->checkpoint_resume);
   write_line(w, ".section_data_count = %d, .section_data = section_data,", p->section_data_count);
-  write_line(w, ".forward_flops = %.17g, .step_flops = %.17g,", p->forward_flops, p->step_flops);
+  write_line(w, ".forward_flops = %.17g, .step_flops = %.17g, .peak_flops = %.17g,", p->forward_flops, p->step_flops, p->peak_flops);
   if (w->cuda) write_cuda_members(w, p);
   else write_line(w, ".use_kernels = use_kernels,");
   write_line(w, "};");

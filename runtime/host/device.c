@@ -116,6 +116,33 @@ const char *pd_device_name(const pd_device *device) {
   return strcmp(set, "ref") == 0 ? "ref kernels" : "host kernels";
 }
 
+#define RATE_SIZE 512 /* of the matrices: large enough for the full rate, small enough for a few in 50 ms */
+
+static void multiply(const pd_device *device, const void *a, const void *b, void *c) {
+  const int64_t n = RATE_SIZE;
+  if (device->f32 != NULL)
+    device->f32->gemm(false, false, n, n, n, 1, a, n, b, n, 0, c, n);
+  else
+    device->f64->gemm(false, false, n, n, n, 1, a, n, b, n, 0, c, n);
+}
+
+double pd_device_product_rate(pd_device *device) {
+  const size_t elements = (size_t)RATE_SIZE * RATE_SIZE, bytes = device->f32 != NULL ? 4 : 8;
+  char *matrices = calloc(3 * elements, bytes), *b = matrices + elements * bytes, *c = b + elements * bytes;
+  double rate = 0;
+  if (matrices != NULL) multiply(device, matrices, b, c); /* the first prepares what the others use */
+  MPI_Barrier(device->world->all);
+  const double began = MPI_Wtime();
+  for (int products = 1; matrices != NULL; products++) {
+    multiply(device, matrices, b, c);
+    const double seconds = MPI_Wtime() - began;
+    rate = 2.0 * RATE_SIZE * RATE_SIZE * RATE_SIZE * products / seconds;
+    if (seconds >= 0.05) break;
+  }
+  free(matrices);
+  return rate;
+}
+
 void pd_device_threads(int threads) {
   pd_kernels_threads(threads);
 }

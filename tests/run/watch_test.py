@@ -93,7 +93,10 @@ class Running:
         finally:
             harness.end_group(self.process)
         seconds = time.monotonic() - began
-        left = [pid for pid in self.ranks.values() if os.path.exists("/proc/%d/status" % pid) and "State:\tZ" not in open("/proc/%d/status" % pid).read()]
+        left = list(self.ranks.values())
+        while left and time.monotonic() - began < within + 2:  # mpirun may be gone a moment before what it killed
+            left = [pid for pid in left if alive(pid)]
+            time.sleep(0.05)
         for pid in left:
             os.kill(pid, signal.SIGKILL)
         check(not left, "processes left: %s" % left)
@@ -105,6 +108,14 @@ class Running:
         check(said.count("error:") == 1, "not one error: " + said)
         for fact in facts:
             check(re.search(fact, said), "the message lacks %s: %s" % (fact, said))
+
+
+def alive(pid):
+    try:
+        with open("/proc/%d/stat" % pid) as file:
+            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 POSITION = r"in step \d+, \w+"

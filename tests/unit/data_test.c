@@ -532,6 +532,17 @@ Test(malformed, gzip_files) {
   refused(&one, "v=bad", "`bad`", "");
 }
 
+Test(malformed, a_compressed_text) {
+  put_gzip("text.gz", "To be, or not to be, that is the question.", 42);
+  refused(&language, "text.gz", "`text.gz`", "unpack it first");
+  refused(&one, "text.gz", "`text.gz`", "unpack it first");
+  pd_text_pair format = {"format", "text"};
+  pd_program text = language;
+  text.section_data = &format;
+  text.section_data_count = 1;
+  refused(&text, "text.gz", "`text.gz`", "unpack it first");
+}
+
 Test(malformed, a_gzip_bomb_is_not_inflated) {
   static const unsigned char header[12] = {0, 0, 8, 2, 0, 0, 0, 1, 0, 0, 0, 2}, zeros[1 << 16];
   gzFile file = gzopen("bad", "wb1");
