@@ -96,7 +96,10 @@ static Id rank_zero(Sem *sem, Frame *frame, const Stmt *stmt, const char *what) 
   }
   if (sem->batch == NO_ID) return NO_ID; /* reported at the inputs */
   if (!sem->batch_sum.at || value.value >= sem->batch_sum.count || !sem->batch_sum.at[value.value]) {
-    report(sem, "E0315", stmt->value->span, "%s does not depend on the samples of the batch", what);
+    Diag *diag = report(sem, "E0315", stmt->value->span, "%s does not depend on the samples of the batch", what);
+    diag_help(
+        diag,
+        "a term of parameters alone is added to one that is computed from the inputs: `mse(...) + 1e-4 * sum(w * w)`");
     return NO_ID;
   }
   return value.value;
