@@ -12,7 +12,7 @@ import tempfile
 
 build = os.path.abspath(sys.argv[1] if len(sys.argv) > 1 else "build")
 library = os.path.join(build, "lib", "pdc")
-WIDTH, LENGTH, LAYERS, BATCH, STEPS = 256, 128, 8, 8, 6
+WIDTH, LENGTH, LAYERS, BATCH, STEPS = 256, 64, 8, 8, 16
 PROGRAM = """
 import "std/nn.pd" as nn;
 config const global = %d;
