@@ -140,7 +140,8 @@ bool match_type(Sem *sem, Frame *frame, const TypeExpr *type, Id value, Span spa
  * for the same mesh axis. */
 static bool enters_whole(Sem *sem, const Symbol *block, const Name *size, Id axis) {
   const Axis *a = &sem->graph->axes.at[axis];
-  if (!size || a->mesh == MESH_NONE || shard_of_size(sem, block, size->text, NULL) != MESH_NONE) return false;
+  if (!size || axis == sem->batch || a->mesh == MESH_NONE || shard_of_size(sem, block, size->text, NULL) != MESH_NONE)
+    return false;
   for (uint32_t i = 0; i < block->item->size_count; i++)
     if (shard_of_size(sem, block, block->item->sizes[i].text, NULL) == a->mesh) return true;
   return false;
@@ -160,7 +161,7 @@ static Val gathered_before(Sem *sem, Id value, unsigned position) {
 static Val whole_argument(Sem *sem, const Symbol *block, const TypeExpr *type, Val argument, Span span) {
   for (unsigned i = 0; i < type->dim_count && argument.kind == VAL_TENSOR; i++) {
     const Value *v = value_at(sem, argument.value);
-    if (v->rank < type->dim_count) return argument; /* told with the shape */
+    if (v->rank < type->dim_count || v->dtype != DT_REAL) return argument; /* told with the shape */
     unsigned position = (unsigned)v->rank - type->dim_count + i, rank = v->rank;
     Id axis = v->axes[position], axes[MAX_RANK];
     if (!enters_whole(sem, block, size_of_expr(block->item, type->dims[i]), axis)) continue;

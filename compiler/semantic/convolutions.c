@@ -11,7 +11,6 @@ enum { HEIGHT = 2, WIDTH = 3 };
 typedef struct Window {
   int64_t size[2]; /* of the filter or pool */
   int64_t stride, pad;
-  Span stride_span, pad_span;
 } Window;
 
 static const char *const side_name[2] = {"height", "width"};
