@@ -58,16 +58,16 @@ extern "C" void pd_launch_failed(cudaError_t error, const char *kernel, const ch
 
 /* ---- elements ---- */
 
-static __device__ __forceinline__ float pd_load(const float *p) {
+static __host__ __device__ __forceinline__ float pd_load(const float *p) {
   return *p;
 }
-static __device__ __forceinline__ float pd_load(const __nv_bfloat16 *p) {
+static __host__ __device__ __forceinline__ float pd_load(const __nv_bfloat16 *p) {
   return __bfloat162float(*p);
 }
-static __device__ __forceinline__ void pd_store(float *p, float value) {
+static __host__ __device__ __forceinline__ void pd_store(float *p, float value) {
   *p = value;
 }
-static __device__ __forceinline__ void pd_store(__nv_bfloat16 *p, float value) {
+static __host__ __device__ __forceinline__ void pd_store(__nv_bfloat16 *p, float value) {
   *p = __float2bfloat16_rn(value);
 }
 
@@ -159,7 +159,7 @@ template <typename T, int n> struct pd_row {
   static constexpr int together = threads == PD_WARP ? 8 : 1;
   static constexpr int steps = (n + threads * lanes - 1) / (threads * lanes);
   static constexpr bool kept = steps * lanes <= 32;
-  static constexpr int unroll = kept ? steps : 4;
+  static constexpr int unroll = kept ? steps : 2;
   float held[kept ? steps : 1][lanes];
 
   static __host__ dim3 grid(int64_t rows) {

@@ -298,6 +298,11 @@ static inline void pd_classifier(cudaStream_t stream, int64_t rows, int64_t clas
                  sums);
 }
 
+/* *out, so far the bits of an integer, becomes *inverse times that integer */
+static inline void pd_accuracy_result(cudaStream_t stream, const double *inverse, float *out) {
+  PD_LAUNCH(pd_accuracy_kernel<int>, dim3(1), dim3(1), 0, stream, inverse, out);
+}
+
 /* out = *inverse * number of counted rows whose largest logit (the first of equals) is the target */
 template <typename T>
 static inline void pd_accuracy(cudaStream_t stream, int64_t rows, int64_t classes, const T *x, const int32_t *targets,
@@ -305,7 +310,7 @@ static inline void pd_accuracy(cudaStream_t stream, int64_t rows, int64_t classe
   pd_fill(stream, 1, 0.0f, out); /* all bits 0: the integer 0 */
   int *const right = reinterpret_cast<int *>(out);
   PD_XENT_LAUNCH(pd_accuracy_rows_kernel, rows, classes, T, classes, x, targets, right);
-  PD_LAUNCH(pd_accuracy_kernel<int>, dim3(1), dim3(1), 0, stream, inverse, out);
+  pd_accuracy_result(stream, inverse, out);
 }
 
 /* out = factor * sum of (a - b)^2 */
