@@ -1,6 +1,6 @@
 /* Attention and rotary positions against the reference in double: causal or not, grouped heads, more or fewer keys than
  * queries, sizes that no tile divides. */
-#include "check.h"
+#include "kernel_check.h"
 
 #include "pd_attention.cuh"
 

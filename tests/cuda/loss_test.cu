@@ -1,5 +1,5 @@
 /* Losses, metrics, dropout, optimizers and the norm against the reference: masks bit by bit, sums in double. */
-#include "check.h"
+#include "kernel_check.h"
 
 #include "pd_dropout.cuh"
 #include "pd_optimizer.cuh"

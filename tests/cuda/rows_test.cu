@@ -1,5 +1,5 @@
 /* Moving, summing, contracting, normalising: every kernel against the reference in double. */
-#include "check.h"
+#include "kernel_check.h"
 
 #include "pd_contract.cuh"
 #include "pd_gather.cuh"

@@ -1,8 +1,8 @@
 /* What the tests of kernels share: tensors that exist in double (the reference's), in the element type (rounded), and on
  * the device; comparison with a bound that follows from the element type; a checksum over all results, by which runs in
  * different block orders are compared. */
-#ifndef PD_CHECK_H
-#define PD_CHECK_H
+#ifndef PD_KERNEL_CHECK_H
+#define PD_KERNEL_CHECK_H
 
 #include "pd_device.cuh"
 
