@@ -37,6 +37,7 @@ static __device__ __forceinline__ float4 pd_quad(const float *p) {
 template <typename tile, int rows, typename T>
 static __device__ __forceinline__ void pd_tile_load(const T *from, int64_t row_step, int count, float *to) {
   constexpr int lanes = pd_lanes<T>(tile::d) < 4 ? pd_lanes<T>(tile::d) : 4, packs = tile::depth / lanes;
+  PD_UNROLL(2)
   for (int item = (int)threadIdx.x; item < rows * packs; item += tile::threads) {
     const int row = item / packs, e = item % packs * lanes;
     float v[lanes] = {};

@@ -225,12 +225,14 @@ template <typename T> static void test_all() {
   test_contracts<T, T, T>();
   test_row_kernels<T, 1>(5);
   test_row_kernels<T, 33>(9);
-  test_row_kernels<T, 768>(1);
   test_row_kernels<T, 768>(70);
-  test_row_kernels<T, 1000>(3);
   test_row_kernels<T, 4097>(2);
+#ifndef PD_QUICK /* under sanitizers: what differs only in size is left out */
+  test_norms<T, 768>(1);
+  test_row_kernels<T, 1000>(3);
   test_row_kernels<T, 50257>(1);
   test_row_kernels<T, 65536>(1);
+#endif
   test_sums<T, T, 96>(300);
   test_gather<T, 1>(10, 4);
   test_gather<T, 33>(700, 40);

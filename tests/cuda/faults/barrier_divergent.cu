@@ -6,7 +6,7 @@ template <bool wrong> __global__ void barrier_divergent_kernel(const float *x, f
     if (threadIdx.x == 0) first = x[0];
     if (wrong) __syncthreads(); // <- here
   }
-  __syncthreads();
+  __syncthreads(); // <- here
   out[threadIdx.x] = first;
 }
 struct barrier_divergent {

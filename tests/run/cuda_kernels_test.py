@@ -1,0 +1,181 @@
+"""The CUDA kernels: compiled by nvcc for every architecture without a warning or a spilled register; run on the fake GPU,
+with the blocks in different orders and under sanitizers, against the reference in double; planted faults are caught."""
+import glob
+import os
+import re
+import shutil
+
+import harness
+from harness import check, directory
+
+CUDA = os.environ.get("CUDA", "/usr/local/cuda")
+NVCC = shutil.which("nvcc") or os.path.join(CUDA, "bin", "nvcc")
+BUILD = os.path.dirname(harness.PDC)
+FAKE = os.path.join(BUILD, "fakegpu")
+TESTS = os.path.join(harness.ROOT, "tests", "cuda")
+INCLUDE = ["-I" + os.path.join(harness.ROOT, part) for part in ("templates/cuda", "runtime", "tests/cuda")]
+ARCHITECTURES = ("80", "90", "100")
+PROGRAMS = ("rows_test", "loss_test", "attention_test", "faults_test")
+LIMIT = 900  # seconds: a compiler on a busy machine
+
+# how the twins are compiled, and the program that loads them linked
+FLAVOURS = {
+    "plain": ["-O2"],
+    "asan": ["-O1", "-g1", "-DPD_QUICK", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all",
+             "-fsanitize=address,alignment,bounds,shift,signed-integer-overflow"],
+    "tsan": ["-O1", "-g1", "-DPD_QUICK", "-fno-omit-frame-pointer", "-fsanitize=thread"],
+}
+SANITIZER = {"plain": [], "asan": ["-fsanitize=address,undefined"], "tsan": ["-fsanitize=thread"]}
+ENVIRONMENT = {"ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0", "UBSAN_OPTIONS": "print_stacktrace=1",
+               "TSAN_OPTIONS": "halt_on_error=1", "LD_LIBRARY_PATH": FAKE, "PD_FAKE_TIMEOUT": "60"}
+
+
+def must(words):
+    result = harness.command(words, LIMIT)
+    check(result.code == 0, result.describe())
+    return result.text
+
+
+# ---- building ----
+
+def compiled(name):
+    """(object, what ptxas says) of a test by nvcc, for all architectures"""
+    def compile_it():
+        path = os.path.join(directory(), name + ".o")
+        code = [word for arch in ARCHITECTURES for word in ("-gencode", "arch=compute_%s,code=sm_%s" % (arch, arch))]
+        return path, must([NVCC, "-ccbin", "g++", "-O2", "-std=c++17", "-Werror", "all-warnings", "-Xptxas", "-v,-warn-spills",
+                           "--cudart", "shared", *code, *INCLUDE, "-c", os.path.join(TESTS, name + ".cu"), "-o", path])
+    return harness.once("nvcc " + name, compile_it)
+
+
+def reference():
+    def compile_it():
+        path = os.path.join(directory(), "ref.o")
+        must(["gcc", "-std=c11", "-O2", "-fPIC", "-Iruntime", "-c", os.path.join(harness.ROOT, "runtime/kernels/ref.c"), "-o", path])
+        return path
+    return harness.once("reference kernels", compile_it)
+
+
+def program(name, flavour):
+    def link():
+        path = os.path.join(directory(), name + "-" + flavour)
+        must(["g++", *SANITIZER[flavour], compiled(name)[0], reference(), "-o", path, "-L" + CUDA + "/lib64", "-lcudart", "-lm"])
+        return path
+    return harness.once("program %s %s" % (name, flavour), link)
+
+
+def twins(name, flavour):
+    def compile_it():
+        path = os.path.join(directory(), "%s-%s.so" % (name, flavour))
+        must(["g++", "-x", "c++", "-std=c++17", *FLAVOURS[flavour], "-fno-strict-aliasing", "-Wall", "-Wextra", "-Wno-unknown-pragmas",
+              "-Wno-unused-function", "-Wno-maybe-uninitialized", "-Werror", "-DPD_FAKE_GPU", "-Wl,-Bsymbolic", "-include",
+              os.path.join(harness.ROOT, "tests/fakegpu/device.h"), "-isystem", CUDA + "/include", *INCLUDE, "-fPIC", "-shared",
+              os.path.join(TESTS, name + ".cu"), "-x", "none", reference(), "-o", path])
+        return path
+    return harness.once("twins %s %s" % (name, flavour), compile_it)
+
+
+def run(name, flavour, words=(), **variables):
+    environment = {**ENVIRONMENT, "PD_FAKE_KERNELS": twins(name, flavour), **variables}
+    return harness.command([program(name, flavour), *words], LIMIT, environment=environment)
+
+
+# ---- what nvcc says ----
+
+def kernels_of(text):
+    """(name, architecture, stack, spilled stores, spilled loads, registers, shared bytes) for every kernel"""
+    found, name, arch, frame = [], None, None, None
+    for line in text.splitlines():
+        entry = re.search(r"Compiling entry function '(\w+)' for 'sm_(\w+)'", line)
+        if entry: name, arch = entry.groups()
+        stack = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line)
+        if stack: frame = tuple(map(int, stack.groups()))
+        used = re.search(r"Used (\d+) registers", line)
+        if used and name:
+            shared = re.search(r"(\d+) bytes smem", line)
+            found.append((name, arch, *frame, int(used.group(1)), int(shared.group(1)) if shared else 0))
+            name = None
+    return found
+
+
+def gate(name):
+    def test():
+        kernels = kernels_of(compiled(name)[1])
+        check(len(kernels) >= 60 and {k[1] for k in kernels} == set(ARCHITECTURES), "%d kernels in ptxas' report" % len(kernels))
+        for kernel, arch, stack, stores, loads, registers, shared in kernels:
+            what = "%s for sm_%s" % (kernel, arch)
+            check(stores == 0 and loads == 0, what + ": registers are spilled")
+            check(stack <= 64, what + ": %d bytes of stack" % stack)
+            check(registers <= 255, what + ": %d registers" % registers)
+            check(shared <= 48 * 1024, what + ": %d bytes of static shared memory" % shared)
+    return test
+
+
+for test_name in PROGRAMS[:3]:
+    harness.add("no spilled registers: " + test_name, gate(test_name))
+
+
+# ---- what they compute ----
+
+def outcome(result):
+    found = re.search(r"checksum (\w+)\n(\d+) passed, 0 failed", result.out)
+    check(result.code == 0 and found is not None and int(found.group(2)) >= 100, result.describe())
+    return found.group(1)
+
+
+def orders(name):
+    def test():
+        sums = {order: outcome(run(name, "plain", PD_FAKE_BLOCKS=order)) for order in ("forward", "reverse", "seeded")}
+        check(len(set(sums.values())) == 1, "results depend on the order of blocks: %s" % sums)
+    return test
+
+
+def sanitized(name, flavour):
+    return lambda: outcome(run(name, flavour))
+
+
+for test_name in PROGRAMS[:3]:
+    harness.add("against the reference: " + test_name, orders(test_name))
+    for sanitizer in ("asan", "tsan"):
+        harness.add("%s: %s" % (sanitizer, test_name), sanitized(test_name, sanitizer))
+
+
+# ---- planted faults ----
+
+def caught(path, detector, message):
+    name = os.path.basename(path)[:-3]
+    with open(path, encoding="utf-8") as file:
+        lines = [number for number, line in enumerate(file, 1) if line.rstrip().endswith("<- here")]
+
+    def test():
+        flavour = {"asan": "asan", "ubsan": "asan", "tsan": "tsan"}.get(detector, "plain")
+        right = run("faults_test", flavour, [name, "right"])
+        check(right.code == 0 and "right" in right.out, "without the fault: " + right.describe())
+        if detector == "order":
+            seen = {run("faults_test", flavour, [name], PD_FAKE_BLOCKS=order).out for order in ("forward", "reverse")}
+            same = {run("faults_test", flavour, [name, "right"], PD_FAKE_BLOCKS=order).out for order in ("forward", "reverse")}
+            check(len(seen) == 2 and len(same) == 1, "%s against %s" % (seen, same))
+            return
+        wrong = run("faults_test", flavour, [name])
+        check(wrong.code != 0, "not caught: " + wrong.describe())
+        if detector == "result":
+            check(wrong.code == 1 and wrong.out.startswith("WRONG"), wrong.describe())
+            return
+        check(message in wrong.text and name + "_kernel" in wrong.text, wrong.describe())
+        for line in lines:
+            check("%s:%d" % (os.path.basename(path), line) in wrong.text, "line %d is not named: %s" % (line, wrong.describe()))
+    return test
+
+
+def test_all_faults_are_tests():
+    faults = glob.glob(os.path.join(TESTS, "faults", "*.cu"))
+    check(len(faults) >= 20, "%d faults" % len(faults))
+
+
+for fault in sorted(glob.glob(os.path.join(TESTS, "faults", "*.cu"))):
+    with open(fault, encoding="utf-8") as fault_file:
+        marks = re.findall(r"^// caught by: (\w+) ?(.*)$", fault_file.read(), re.M)
+    for mark in marks or [("nothing", "")]:
+        harness.add("fault %s, %s" % (os.path.basename(fault)[:-3], mark[0]), caught(fault, *mark))
+
+harness.main(__name__)
