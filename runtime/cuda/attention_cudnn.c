@@ -4,8 +4,8 @@
  * Forward, 14 operations: s = q k^T; scale; two index generators, comparison, selection (mask); maximum, difference,
  * exponential, sum, logarithm, lse = sum of both; quotient p; o = p v.
  * Backward, 22: delta = rowsum(do o), times one (where dropout would rescale it), in three; s, scale, mask in 4;
- * p = exp(s - lse) in two; p^T; dv = p^T do; dp = do v^T; ds = (dp - delta) p scale in three; ds^T; dk = ds^T q; k from k^T;
- * dq = ds k in float, then rounded; or 21, with dq as one product.
+ * p = exp(s - lse) in two; p^T; dv = p^T do; dp = do v^T; ds = (dp - delta) p scale in three; ds^T; dk = ds^T q; k from
+ * k^T; dq = ds k in float, then rounded; or 21, with dq as one product.
  */
 #include "cuda/attention_cudnn.h"
 
@@ -20,7 +20,26 @@ typedef cudnnBackendDescriptor_t descriptor;
 enum { MAX_DESCRIPTORS = 128, MAX_OPERATIONS = 32 };
 
 /* names of the tensors that an execution is given */
-enum { Q = 1, K, V, O, LSE, D_O, DQ, DK, DV, SCALE, LOWEST, OFFSET, ONE, DQ_SUM, DELTA, DK_HEADS, DV_HEADS, FIRST_INNER = 100 };
+enum {
+  Q = 1,
+  K,
+  V,
+  O,
+  LSE,
+  D_O,
+  DQ,
+  DK,
+  DV,
+  SCALE,
+  LOWEST,
+  OFFSET,
+  ONE,
+  DQ_SUM,
+  DELTA,
+  DK_HEADS,
+  DV_HEADS,
+  FIRST_INNER = 100
+};
 
 struct pd_attention_plan {
   pd_attention_shape shape;
@@ -129,8 +148,10 @@ static descriptor number(builder *b, int64_t name, cudnnDataType_t type) {
 static void add_operation(builder *b, descriptor d, const char *what) {
   finish(b, d, what);
   if (b->status != CUDNN_STATUS_SUCCESS) return;
-  if (b->operation_count == MAX_OPERATIONS) ok(b, CUDNN_STATUS_INTERNAL_ERROR, "too many operations");
-  else b->operation[b->operation_count++] = d;
+  if (b->operation_count == MAX_OPERATIONS)
+    ok(b, CUDNN_STATUS_INTERNAL_ERROR, "too many operations");
+  else
+    b->operation[b->operation_count++] = d;
 }
 
 /* y = mode(x, with); with and choose may be NULL. The axis is that of an index generator. */
@@ -191,7 +212,8 @@ static descriptor reshape(builder *b, descriptor x, descriptor y) {
 static const cudnnDataType_t BF16 = CUDNN_DATA_BFLOAT16, F32 = CUDNN_DATA_FLOAT;
 
 /* scale * q k^T with the places that a query does not see at -infinity */
-static descriptor masked_scores(builder *b, const pd_attention_shape *z, descriptor q, descriptor kt, descriptor scale) {
+static descriptor masked_scores(builder *b, const pd_attention_shape *z, descriptor q, descriptor kt,
+                                descriptor scale) {
   const extent scores = packed(z->b, z->h, z->s, z->t);
   descriptor s = product(b, q, kt, inner(b, F32, scores));
   s = pointwise(b, CUDNN_POINTWISE_MUL, s, scale, NULL, 0, inner(b, F32, scores));
@@ -236,7 +258,9 @@ static void key_gradient(builder *b, const pd_attention_shape *z, descriptor lef
   if (z->h == z->g) {
     product(b, left, right, result);
   } else {
-    reduction(b, CUDNN_REDUCE_TENSOR_ADD, product(b, left, right, outer(b, heads_name, BF16, positions(z->b, z->h, z->t, z->d, z->h * z->d))), result);
+    reduction(b, CUDNN_REDUCE_TENSOR_ADD,
+              product(b, left, right, outer(b, heads_name, BF16, positions(z->b, z->h, z->t, z->d, z->h * z->d))),
+              result);
   }
 }
 
@@ -277,8 +301,8 @@ static void backward_graph(builder *b, const pd_attention_shape *z, bool determi
 static void reason(builder *b, char *why, size_t size) {
   char text[512] = "";
   cudnnGetLastErrorString(text, sizeof text);
-  snprintf(why, size, "cuDNN could not %s: %s%s%s", b->failed != NULL ? b->failed : "go on", cudnnGetErrorString(b->status),
-           text[0] != 0 ? ": " : "", text);
+  snprintf(why, size, "cuDNN could not %s: %s%s%s", b->failed != NULL ? b->failed : "go on",
+           cudnnGetErrorString(b->status), text[0] != 0 ? ": " : "", text);
 }
 
 static void release(builder *b) {
@@ -312,10 +336,13 @@ static bool timing_dependent(builder *b, descriptor configuration) {
   int64_t count = 0;
   descriptor engine = make(b, CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   if (engine == NULL) return true;
-  if (!ok(b, cudnnBackendGetAttribute(configuration, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &engine),
+  if (!ok(b,
+          cudnnBackendGetAttribute(configuration, CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count,
+                                   &engine),
           "look at an engine") ||
-      !ok(b, cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
-                                      CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes),
+      !ok(b,
+          cudnnBackendGetAttribute(engine, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE,
+                                   CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes),
           "look at an engine's notes")) {
     return true;
   }
@@ -325,8 +352,8 @@ static bool timing_dependent(builder *b, descriptor configuration) {
   return false;
 }
 
-/* The first of the heuristic's configurations that can be built, and whose engine does not say of itself that it depends
- * on timing if that is not wanted. */
+/* The first of the heuristic's configurations that can be built, and whose engine does not say of itself that it
+ * depends on timing if that is not wanted. */
 static void choose_plan(builder *b, descriptor device, bool deterministic, pd_attention_plan *plan) {
   descriptor graph = make(b, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   set(b, graph, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, b->operation_count, b->operation);
@@ -342,7 +369,9 @@ static void choose_plan(builder *b, descriptor device, bool deterministic, pd_at
   for (int i = 0; i < MOST; i++) configuration[i] = make(b, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
   int64_t count = 0;
   if (b->status != CUDNN_STATUS_SUCCESS ||
-      !ok(b, cudnnBackendGetAttribute(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, MOST, &count, configuration),
+      !ok(b,
+          cudnnBackendGetAttribute(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, MOST,
+                                   &count, configuration),
           "find an engine")) {
     return;
   }
@@ -351,21 +380,27 @@ static void choose_plan(builder *b, descriptor device, bool deterministic, pd_at
     if (b->status != CUDNN_STATUS_SUCCESS) return;
     if (varies && deterministic) continue;
     descriptor d = NULL;
-    if (!ok(b, cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &d), "create a descriptor")) return;
-    if (cudnnBackendSetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &configuration[i]) == CUDNN_STATUS_SUCCESS &&
-        cudnnBackendSetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &device) == CUDNN_STATUS_SUCCESS &&
+    if (!ok(b, cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &d), "create a descriptor"))
+      return;
+    if (cudnnBackendSetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+                                 &configuration[i]) == CUDNN_STATUS_SUCCESS &&
+        cudnnBackendSetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &device) ==
+            CUDNN_STATUS_SUCCESS &&
         cudnnBackendFinalize(d) == CUDNN_STATUS_SUCCESS &&
-        cudnnBackendGetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, NULL, &plan->workspace) == CUDNN_STATUS_SUCCESS) {
+        cudnnBackendGetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, NULL,
+                                 &plan->workspace) == CUDNN_STATUS_SUCCESS) {
       plan->plan = d;
     } else {
       cudnnBackendDestroyDescriptor(d);
     }
   }
-  if (plan->plan == NULL) ok(b, CUDNN_STATUS_NOT_SUPPORTED, deterministic ? "find an engine whose sums do not depend on timing" : "find an engine");
+  if (plan->plan == NULL)
+    ok(b, CUDNN_STATUS_NOT_SUPPORTED,
+       deterministic ? "find an engine whose sums do not depend on timing" : "find an engine");
 }
 
-pd_attention_plan *pd_attention_plan_make(cudnnBackendDescriptor_t device, const pd_attention_shape *shape, bool forward,
-                                          bool deterministic, char *why, size_t why_size) {
+pd_attention_plan *pd_attention_plan_make(cudnnBackendDescriptor_t device, const pd_attention_shape *shape,
+                                          bool forward, bool deterministic, char *why, size_t why_size) {
   pd_attention_plan *plan = calloc(1, sizeof *plan);
   builder *b = calloc(1, sizeof *b);
   if (plan == NULL || b == NULL) {
@@ -379,8 +414,10 @@ pd_attention_plan *pd_attention_plan_make(cudnnBackendDescriptor_t device, const
   plan->shape = *shape;
   plan->forward = forward;
   plan->deterministic = deterministic || forward;
-  if (forward) forward_graph(b, shape);
-  else backward_graph(b, shape, deterministic);
+  if (forward)
+    forward_graph(b, shape);
+  else
+    backward_graph(b, shape, deterministic);
   plan->operations = b->operation_count;
   choose_plan(b, device, deterministic, plan);
   if (b->status != CUDNN_STATUS_SUCCESS) {
@@ -458,8 +495,11 @@ static cudnnStatus_t execute(const pd_attention_plan *plan, cudnnHandle_t handle
   cudnnStatus_t status = cudnnBackendCreateDescriptor(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR, &pack);
   if (status != CUDNN_STATUS_SUCCESS) return status;
   status = cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, o->count, o->name);
-  if (status == CUDNN_STATUS_SUCCESS) status = cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, o->count, o->at);
-  if (status == CUDNN_STATUS_SUCCESS) status = cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
+  if (status == CUDNN_STATUS_SUCCESS)
+    status =
+        cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, o->count, o->at);
+  if (status == CUDNN_STATUS_SUCCESS)
+    status = cudnnBackendSetAttribute(pack, CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
   if (status == CUDNN_STATUS_SUCCESS) status = cudnnBackendFinalize(pack);
   if (status == CUDNN_STATUS_SUCCESS) status = cudnnBackendExecute(handle, plan->plan, pack);
   cudnnBackendDestroyDescriptor(pack);

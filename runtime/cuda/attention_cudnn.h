@@ -16,9 +16,10 @@
 #include <stdint.h>
 
 typedef struct pd_attention_shape {
-  int64_t b, s, t, h, g, d;   /* samples, queries, keys, heads, key heads, head size */
-  int64_t q_step, k_step, v_step; /* elements from one position to the next; 0: packed. o, and all gradients, are packed */
-  bool causal;                /* query i sees keys 0..i (+ t - s) */
+  int64_t b, s, t, h, g, d; /* samples, queries, keys, heads, key heads, head size */
+  int64_t q_step, k_step,
+      v_step;  /* elements from one position to the next; 0: packed. o, and all gradients, are packed */
+  bool causal; /* query i sees keys 0..i (+ t - s) */
 } pd_attention_shape;
 
 typedef struct pd_attention_plan pd_attention_plan;
@@ -29,10 +30,11 @@ cudnnBackendDescriptor_t pd_attention_device(cudnnHandle_t handle, char *why, si
 cudnnBackendDescriptor_t pd_attention_device_described(const char *json, char *why, size_t why_size);
 
 /* A plan for the forward pass or for the gradient. The gradient of queries is added up by blocks as they come, which
- * gives other last bits in every run; or, `deterministic`, in a fixed order, which needs a workspace of 2 b h s t bytes and
- * more time. The rest is deterministic. NULL if cuDNN has no engine for it (the caller then uses pd_sdpa); `why` gets the reason. */
-pd_attention_plan *pd_attention_plan_make(cudnnBackendDescriptor_t device, const pd_attention_shape *shape, bool forward,
-                                          bool deterministic, char *why, size_t why_size);
+ * gives other last bits in every run; or, `deterministic`, in a fixed order, which needs a workspace of 2 b h s t bytes
+ * and more time. The rest is deterministic. NULL if cuDNN has no engine for it (the caller then uses pd_sdpa); `why`
+ * gets the reason. */
+pd_attention_plan *pd_attention_plan_make(cudnnBackendDescriptor_t device, const pd_attention_shape *shape,
+                                          bool forward, bool deterministic, char *why, size_t why_size);
 void pd_attention_plan_free(pd_attention_plan *plan);
 
 /* Bytes of device memory that an execution needs beside its operands, to be aligned to 256. */

@@ -7,7 +7,8 @@
  *
  * Everything is float in shared memory and registers, whatever the tensors are; rows there are padded by one float4, so
  * that neighbouring rows lie in different banks. Products are of 4 floats at a time: two kinds suffice, rows with rows
- * (scores) and probabilities with rows (outputs).
+ * (scores) and probabilities with rows (outputs). The 1 in launch bounds keeps the compiler from spilling registers to
+ * fit more blocks on a processor.
  */
 #ifndef PD_ATTENTION_CUH
 #define PD_ATTENTION_CUH
@@ -155,7 +156,7 @@ template <typename tile> constexpr int pd_sdpa_floats() {
 }
 
 template <typename T, int d>
-__global__ void __launch_bounds__((pd_tile_for<d, true>::type::threads))
+__global__ void __launch_bounds__((pd_tile_for<d, true>::type::threads), 1)
     pd_sdpa_kernel(pd_attention_sizes z, const T *__restrict__ q, const T *__restrict__ k, const T *__restrict__ v,
                    T *__restrict__ o, float *__restrict__ lse) {
   typedef typename pd_tile_for<d, true>::type tile;
@@ -251,7 +252,7 @@ template <typename tile> constexpr int pd_sdpa_grad_floats() {
 
 /* dq of a tile of queries: sum over keys of ds * k, ds = p * (do . v - do . o) */
 template <typename T, int d>
-__global__ void __launch_bounds__((pd_tile_for<d, false>::type::threads))
+__global__ void __launch_bounds__((pd_tile_for<d, false>::type::threads), 1)
     pd_sdpa_grad_q_kernel(pd_attention_sizes z, const T *__restrict__ q, const T *__restrict__ k,
                           const T *__restrict__ v, const T *__restrict__ o, const float *__restrict__ lse,
                           const T *__restrict__ d_o, T *__restrict__ dq) {
@@ -310,7 +311,7 @@ __global__ void __launch_bounds__((pd_tile_for<d, false>::type::threads))
 /* dk and dv of a tile of keys: sums over the heads of its group and their queries, in that order. Scores are transposed:
  * a row is a key, a column a query. */
 template <typename T, int d>
-__global__ void __launch_bounds__((pd_tile_for<d, false>::type::threads))
+__global__ void __launch_bounds__((pd_tile_for<d, false>::type::threads), 1)
     pd_sdpa_grad_k_kernel(pd_attention_sizes z, const T *__restrict__ q, const T *__restrict__ k,
                           const T *__restrict__ v, const T *__restrict__ o, const float *__restrict__ lse,
                           const T *__restrict__ d_o, T *__restrict__ dk, T *__restrict__ dv) {

@@ -13,8 +13,8 @@ typedef struct shape {
 template <typename T, int d> static void test_sdpa(const shape &z, bool causal) {
   const size_t rows = (size_t)(z.b * z.s * z.h), size = rows * d, keys = (size_t)(z.b * z.t * z.g) * d;
   char name[100];
-  snprintf(name, sizeof name, "%s b=%d s=%d t=%d h=%d g=%d d=%d", causal ? "causal" : "full", (int)z.b, (int)z.s, (int)z.t,
-           (int)z.h, (int)z.g, d);
+  snprintf(name, sizeof name, "%s b=%d s=%d t=%d h=%d g=%d d=%d", causal ? "causal" : "full", (int)z.b, (int)z.s,
+           (int)z.t, (int)z.h, (int)z.g, d);
   tensor<T> q(size), k(keys), v(keys), o(size), d_o(size), dq(size), dk(keys), dv(keys);
   tensor<float> lse(rows);
   q.random(2);

@@ -1,5 +1,5 @@
-/* One program of all planted faults: `faults_test NAME` runs one, `faults_test NAME right` the kernel without it. Prints
- * the checksum of the results; exit status 1 for a wrong one. */
+/* One program of all planted faults: `faults_test NAME` runs one, `faults_test NAME right` the kernel without it.
+ * Prints the checksum of the results; exit status 1 for a wrong one. */
 #include "faults/fault.h"
 
 #include "faults/accumulator_uninitialised.cu"
@@ -30,16 +30,30 @@ typedef struct entry {
 } entry;
 
 #define ENTRY(fault)                                                                                                   \
-  { #fault, fault::run<true>, fault::run<false> }
+  { #fault, fault::run < true>, fault::run < false> }
 
 static const entry entries[] = {
-    ENTRY(accumulator_uninitialised), ENTRY(argument_host),      ENTRY(barrier_divergent),
-    ENTRY(barrier_exited),            ENTRY(barrier_missing),    ENTRY(barrier_reused),
-    ENTRY(blocks_dependent),          ENTRY(dynamic_uninitialised), ENTRY(launch_refused),
-    ENTRY(load_outside),              ENTRY(pack_misaligned),    ENTRY(shared_outside),
-    ENTRY(shared_uninitialised),      ENTRY(store_outside),      ENTRY(sum_order),
-    ENTRY(sum_shared_unordered),      ENTRY(tile_outside),       ENTRY(tile_overwritten),
-    ENTRY(warp_incomplete),           ENTRY(warp_mask),          ENTRY(warp_mixed),
+    ENTRY(accumulator_uninitialised),
+    ENTRY(argument_host),
+    ENTRY(barrier_divergent),
+    ENTRY(barrier_exited),
+    ENTRY(barrier_missing),
+    ENTRY(barrier_reused),
+    ENTRY(blocks_dependent),
+    ENTRY(dynamic_uninitialised),
+    ENTRY(launch_refused),
+    ENTRY(load_outside),
+    ENTRY(pack_misaligned),
+    ENTRY(shared_outside),
+    ENTRY(shared_uninitialised),
+    ENTRY(store_outside),
+    ENTRY(sum_order),
+    ENTRY(sum_shared_unordered),
+    ENTRY(tile_outside),
+    ENTRY(tile_overwritten),
+    ENTRY(warp_incomplete),
+    ENTRY(warp_mask),
+    ENTRY(warp_mixed),
 };
 
 int main(int argc, char **argv) {

@@ -1,6 +1,6 @@
-/* What the tests of kernels share: tensors that exist in double (the reference's), in the element type (rounded), and on
- * the device; comparison with a bound that follows from the element type; a checksum over all results, by which runs in
- * different block orders are compared. */
+/* What the tests of kernels share: tensors that exist in double (the reference's), in the element type (rounded), and
+ * on the device; comparison with a bound that follows from the element type; a checksum over all results, by which runs
+ * in different block orders are compared. */
 #ifndef PD_KERNEL_CHECK_H
 #define PD_KERNEL_CHECK_H
 
@@ -77,7 +77,8 @@ static inline void checksum(const void *bytes, size_t count) {
 }
 
 static inline void count(bool ok, const std::string &what) {
-  if (ok) totals()->passed++;
+  if (ok)
+    totals()->passed++;
   else {
     totals()->failed++;
     printf("FAILED %s\n", what.c_str());
@@ -146,8 +147,8 @@ template <typename T> struct tensor {
       if (!(error <= worst)) worst = error, where = i;
     }
     char text[200];
-    snprintf(text, sizeof text, ": element %zu of %zu is %.9g, not %.9g (%.3g times the allowed error)", where, got.size(),
-             got.empty() ? 0 : got[where], got.empty() ? 0 : at[where], worst);
+    snprintf(text, sizeof text, ": element %zu of %zu is %.9g, not %.9g (%.3g times the allowed error)", where,
+             got.size(), got.empty() ? 0 : got[where], got.empty() ? 0 : at[where], worst);
     count(worst <= 1, what + " " + type_name(T()) + text);
   }
 };

@@ -88,7 +88,8 @@ template <typename T> static void test_xent_split(int64_t rows, int64_t classes)
     for (size_t i = 0; i < got.size(); i++) total[i] += got[i];
   }
   bool right = true;
-  for (size_t i = 0; i < total.size(); i++) right = right && fabs(total[i] - sums.at[i]) <= 1e-5 * (fabs(sums.at[i]) + 1);
+  for (size_t i = 0; i < total.size(); i++)
+    right = right && fabs(total[i] - sums.at[i]) <= 1e-5 * (fabs(sums.at[i]) + 1);
   count(right, named("xent_sums over two parts", rows, classes) + " " + type_name(T()));
   sums.push();
   const scalar<double> one(1.0);
@@ -139,7 +140,8 @@ template <typename T> static void test_mse(int64_t n) {
 
 /* ---- dropout ---- */
 
-template <typename T> static void test_dropout(const char *name, int64_t samples, int64_t n, const pd_local *at, double p) {
+template <typename T>
+static void test_dropout(const char *name, int64_t samples, int64_t n, const pd_local *at, double p) {
   const size_t size = (size_t)(samples * n);
   const pd_key key = {1234567890123456789ull, 987654321};
   const uint64_t step = 41;
@@ -152,7 +154,8 @@ template <typename T> static void test_dropout(const char *name, int64_t samples
   const std::vector<double> got = y.pull();
   size_t wrong = 0;
   for (size_t i = 0; i < size; i++) wrong += (got[i] == 0) != (y.at[i] == 0);
-  count(wrong == 0, std::string("dropout mask, ") + name + " " + type_name(T()) + ": " + std::to_string(wrong) + " differ");
+  count(wrong == 0,
+        std::string("dropout mask, ") + name + " " + type_name(T()) + ": " + std::to_string(wrong) + " differ");
   y.expect(std::string("dropout, ") + name, 2e-7);
 }
 
@@ -204,15 +207,17 @@ template <typename T> static void test_adamw(int64_t n, bool coupled, bool copie
   if (update && finite) {
     std::vector<double> gradient(size);
     for (size_t i = 0; i < size; i++) gradient[i] = values.factor * g.at[i] + (coupled ? 0.1 * w.at[i] : 0);
-    R->adamw(n, w.ref(), gradient.data(), m.ref(), v.ref(), 1, values.rate, 0.9, 0.99, 1e-8, coupled ? 0 : 0.1, values.c1,
-             values.c2);
+    R->adamw(n, w.ref(), gradient.data(), m.ref(), v.ref(), 1, values.rate, 0.9, 0.99, 1e-8, coupled ? 0 : 0.1,
+             values.c1, values.c2);
   }
   const std::string what = named(coupled ? "adam" : "adamw", n, copied) + (update && finite ? "" : " held");
   w.expect(what, 5e-7);
   m.expect(what + " m", 5e-7);
   v.expect(what + " v", 5e-7);
-  if (copied && update && finite) expect_copy(what, w, copy);
-  else copy.expect(what + " copy untouched", 0);
+  if (copied && update && finite)
+    expect_copy(what, w, copy);
+  else
+    copy.expect(what + " copy untouched", 0);
 }
 
 template <typename T> static void test_sgd(int64_t n, double momentum, bool copied, int update) {
@@ -233,8 +238,10 @@ template <typename T> static void test_sgd(int64_t n, double momentum, bool copi
   const std::string what = named(momentum > 0 ? "sgd with momentum" : "sgd", n, copied) + (update ? "" : " held");
   w.expect(what, 3e-7);
   buffer.expect(what + " buffer", 3e-7);
-  if (copied && update) expect_copy(what, w, copy);
-  else copy.expect(what + " copy untouched", 0);
+  if (copied && update)
+    expect_copy(what, w, copy);
+  else
+    copy.expect(what + " copy untouched", 0);
 }
 
 static void test_norm() {

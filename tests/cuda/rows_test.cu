@@ -95,11 +95,14 @@ template <typename T> static void test_copies() {
   test_copy<T>("broadcast", {{7, 32, 0}, {32, 1, 1}});
   test_copy<T>("one element", {{1, 0, 0}});
   test_copy<T>("scalar", {});
-  test_copy<T>("eight axes", {{2, 1024, 512}, {2, 512, 1024}, {2, 128, 256}, {2, 256, 128}, {2, 64, 64}, {4, 16, 8}, {2, 8, 32}, {8, 1, 1}});
+  test_copy<T>(
+      "eight axes",
+      {{2, 1024, 512}, {2, 512, 1024}, {2, 128, 256}, {2, 256, 128}, {2, 64, 64}, {4, 16, 8}, {2, 8, 32}, {8, 1, 1}});
   test_copy<T>("nothing", {{0, 4, 4}, {4, 1, 1}});
 }
 
-template <typename A, typename B, typename O> static void test_contract(const char *name, const std::vector<axis> &axes) {
+template <typename A, typename B, typename O>
+static void test_contract(const char *name, const std::vector<axis> &axes) {
   const pd_view v = view_of(axes);
   for (int kind = 0; kind < 4; kind++) {
     const bool product = kind & 1, accumulate = (kind & 2) != 0;
@@ -157,15 +160,19 @@ template <typename T, int n> static void test_norms(int64_t rows) {
     dy.random();
     const char *name = centred ? "layernorm" : "rmsnorm";
     (centred ? R->layernorm : R->rmsnorm)(rows, n, (double)1e-5f, x.ref(), y.ref(), rstd.ref());
-    if (centred) pd_layernorm<T, n>(0, rows, 1e-5f, x.device, y.device, rstd.device);
-    else pd_rmsnorm<T, n>(0, rows, 1e-5f, x.device, y.device, rstd.device);
+    if (centred)
+      pd_layernorm<T, n>(0, rows, 1e-5f, x.device, y.device, rstd.device);
+    else
+      pd_rmsnorm<T, n>(0, rows, 1e-5f, x.device, y.device, rstd.device);
     y.expect(named(name, rows, n), 3e-6);
     rstd.expect(named(name, rows, n) + " rstd", 3e-6);
     y.push(); /* rounded: the gradient reads what was stored */
     rstd.push();
     (centred ? R->layernorm_grad : R->rmsnorm_grad)(rows, n, y.ref(), rstd.ref(), dy.ref(), dx.ref());
-    if (centred) pd_layernorm_grad<T, n>(0, rows, y.device, rstd.device, dy.device, dx.device);
-    else pd_rmsnorm_grad<T, n>(0, rows, y.device, rstd.device, dy.device, dx.device);
+    if (centred)
+      pd_layernorm_grad<T, n>(0, rows, y.device, rstd.device, dy.device, dx.device);
+    else
+      pd_rmsnorm_grad<T, n>(0, rows, y.device, rstd.device, dy.device, dx.device);
     dx.expect(named(name, rows, n) + " gradient", 3e-6, 1);
   }
 }
@@ -210,7 +217,8 @@ template <typename T, int width> static void test_gather(int64_t count_, int64_t
   std::vector<float> expected(dtable.at.begin(), dtable.at.end());
   for (size_t i = 0; i < ids.size(); i++) {
     if (ids[i] < first) continue;
-    for (int j = 0; j < width; j++) expected[(size_t)(ids[i] - first) * width + (size_t)j] += (float)dout.at[i * width + (size_t)j];
+    for (int j = 0; j < width; j++)
+      expected[(size_t)(ids[i] - first) * width + (size_t)j] += (float)dout.at[i * width + (size_t)j];
   }
   dtable.at.assign(expected.begin(), expected.end());
   pd_gather_grad<T, float, width>(0, count_, first, rows, on_device.device, dout.device, dtable.device);
