@@ -29,8 +29,9 @@ SHARED_OBJ := $(patsubst %,$(BUILD)/compiler/shared/%.o,layout walk schedule)
 
 # the runtime of the cuda target, where there is a CUDA toolkit to build it with
 CUDA ?= /usr/local/cuda
-CUDA_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(wildcard runtime/cuda/*.c))
-SINGLE_OBJ := $(patsubst %.c,$(BUILD)/single/%.o,$(wildcard runtime/*.c runtime/cuda/*.c) runtime/kernels/ref.c)
+CUDA_SRC := $(filter-out $(if $(wildcard $(CUDA)/include/cudnn.h),,runtime/cuda/attention_cudnn.c),$(wildcard runtime/cuda/*.c))
+CUDA_OBJ := $(CUDA_SRC:%.c=$(BUILD)/%.o)
+SINGLE_OBJ := $(patsubst %.c,$(BUILD)/single/%.o,$(wildcard runtime/*.c) $(CUDA_SRC) runtime/kernels/ref.c)
 CUDA_LIB = $(if $(and $(CUDA),$(wildcard $(CUDA)/include/cublasLt.h)),$(BUILD)/lib/pdc/libpdrt_cuda.a $(BUILD)/lib/pdc/libpdrt_cuda_single.a)
 
 COMPILER_INC = -Icompiler -I$(BUILD)/gen -Iruntime

@@ -58,6 +58,9 @@ static void refuse_on_cuda(Compilation *c, Span span, const char *what) {
   diag_help(diag, "build with --target=host");
 }
 
+/* The longest heads that a block of the attention kernels has room for. */
+#define CUDA_HEAD_SIZE 256
+
 /* What the CUDA target lacks of what the host target does. */
 static bool check_cuda(Compilation *c) {
   const Config *config = &c->semantic.config;
@@ -75,6 +78,10 @@ static bool check_cuda(Compilation *c) {
     case OP_BATCHNORM:
     case OP_ALL_GATHER:
       refuse_on_cuda(c, op->span, op->kind == OP_ALL_GATHER ? "tensor-parallel all-gather, which this needs" : op_name(op->kind));
+      return false;
+    case OP_SDPA:
+      if (axis_local(graph, config, graph->values.at[op->in[0]].axes[3]) <= CUDA_HEAD_SIZE) break;
+      refuse_on_cuda(c, op->span, "attention over heads of more than 256 elements");
       return false;
     default: break;
     }

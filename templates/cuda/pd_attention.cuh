@@ -22,12 +22,13 @@
  * columns tx + c * tx_count. threadIdx.x = ty * tx_count + tx, so that threads with one ty are neighbours in a warp. */
 template <int d_, int rows_, int cols_, int row_tile_, int col_tile_> struct pd_tile {
   static constexpr int d = d_, rows = rows_, cols = cols_, row_tile = row_tile_, col_tile = col_tile_;
-  static constexpr int depth = (d + 3) / 4 * 4;  /* zeros up to a multiple of 4 */
-  static constexpr int stride = depth + 4;       /* of a row in shared memory */
-  static constexpr int score_stride = cols + 4;  /* of a row of probabilities */
+  static constexpr int depth = (d + 3) / 4 * 4; /* zeros up to a multiple of 4 */
+  static constexpr int stride = depth + 4;      /* of a row in shared memory */
+  static constexpr int score_stride = cols + 4; /* of a row of probabilities */
   static constexpr int tx_count = cols / col_tile, ty_count = rows / row_tile, threads = tx_count * ty_count;
   static constexpr int quads = (depth / 4 + tx_count - 1) / tx_count; /* float4 of an output row that a thread owns */
   static_assert(PD_WARP % tx_count == 0 && threads % PD_WARP == 0, "a row's threads lie in one warp");
+  static_assert(cols % ty_count == 0, "threads of a warp go over columns equally often");
 };
 
 static __device__ __forceinline__ float4 pd_quad(const float *p) {
@@ -308,8 +309,8 @@ __global__ void __launch_bounds__((pd_tile_for<d, false>::type::threads), 1)
   pd_tile_store<tile>(dq + at, q_step, rows, ty, tx, scale, out);
 }
 
-/* dk and dv of a tile of keys: sums over the heads of its group and their queries, in that order. Scores are transposed:
- * a row is a key, a column a query. */
+/* dk and dv of a tile of keys: sums over the heads of its group and their queries, in that order. Scores are
+ * transposed: a row is a key, a column a query. */
 template <typename T, int d>
 __global__ void __launch_bounds__((pd_tile_for<d, false>::type::threads), 1)
     pd_sdpa_grad_k_kernel(pd_attention_sizes z, const T *__restrict__ q, const T *__restrict__ k,
@@ -395,14 +396,13 @@ template <typename K> static inline void pd_allow_shared(K *kernel, size_t bytes
   if (error != cudaSuccess) pd_launch_failed(error, "cudaFuncSetAttribute", __FILE__, __LINE__);
 }
 
-static inline pd_attention_sizes pd_attention_sizes_of(int64_t s, int64_t t, int64_t h, int64_t g, bool causal,
-                                                       int d) {
+static inline pd_attention_sizes pd_attention_sizes_of(int64_t s, int64_t t, int64_t h, int64_t g, bool causal, int d) {
   const pd_attention_sizes z = {(int)s, (int)t, (int)h, (int)g, causal, (float)(1 / sqrt((double)d))};
   return z;
 }
 
-/* q, o: [b,s,h,d]; k, v: [b,t,g,d] with h a multiple of g; query head i uses key head i / (h/g). causal: query i sees keys
- * 0..i (+ t - s). lse[b,h,s]: log-sum-exp of the scaled scores. d <= 256; h, g and b < 65,536. */
+/* q, o: [b,s,h,d]; k, v: [b,t,g,d] with h a multiple of g; query head i uses key head i / (h/g). causal: query i sees
+ * keys 0..i (+ t - s). lse[b,h,s]: log-sum-exp of the scaled scores. d <= 256; h, g and b < 65,536. */
 template <typename T, int d>
 static inline void pd_sdpa(cudaStream_t stream, int64_t b, int64_t s, int64_t t, int64_t h, int64_t g, bool causal,
                            const T *q, const T *k, const T *v, T *o, float *lse) {
@@ -477,7 +477,8 @@ static inline void pd_rope(cudaStream_t stream, int64_t b, int64_t s, int64_t h,
   if (b * s * h == 0) return;
   dim3 grid = pd_blocks(s * ((d + 1) / 2), PD_ROPE_BLOCK);
   grid.y = (unsigned)b;
-  PD_LAUNCH((pd_rope_kernel<T, d>), grid, dim3(PD_ROPE_BLOCK), 0, stream, s, h, -2.0 / d * log2(theta), (float)sign, x, y);
+  PD_LAUNCH((pd_rope_kernel<T, d>), grid, dim3(PD_ROPE_BLOCK), 0, stream, s, h, -2.0 / d * log2(theta), (float)sign, x,
+            y);
 }
 
 #endif

@@ -31,8 +31,8 @@ __global__ void __launch_bounds__(PD_CONTRACT_BLOCK)
   const pd_place at = pd_place_of<wide>(kept, item);
   float sum = pd_contract_terms<wide, product>(summed, threads == 1 ? 0 : (int64_t)threadIdx.x, threads, a + at.a,
                                                product ? b + at.b : b);
-  if (threads > 1) {
-    sum = pd_group_sum<threads == 1 ? PD_WARP : threads>(sum);
+  if constexpr (threads > 1) {
+    sum = pd_group_sum<threads>(sum);
     if (threadIdx.x != 0) return;
   }
   pd_store(out + at.out, accumulate ? fmaf(scale, sum, pd_load(out + at.out)) : scale * sum);
@@ -51,8 +51,8 @@ static inline void pd_contract_launch(cudaStream_t stream, const pd_walk &kept, 
   }
 }
 
-/* out[..] (+)= scale * sum over axes with out-stride 0 of a[..] * b[..]; b NULL: plain sum. A thread sums for one result
- * where there are many or the sums are short, else a block does. */
+/* out[..] (+)= scale * sum over axes with out-stride 0 of a[..] * b[..]; b NULL: plain sum. A thread sums for one
+ * result where there are many or the sums are short, else a block does. */
 template <typename A, typename B, typename O>
 static inline void pd_contract(cudaStream_t stream, const pd_view *view, const A *a, const B *b, float scale,
                                bool accumulate, O *out) {
@@ -60,11 +60,15 @@ static inline void pd_contract(cudaStream_t stream, const pd_view *view, const A
   if (kept.items == 0) return;
   const bool alone = summed.items <= 32 || kept.items >= (1 << 16);
   if (pd_walk_is_wide(kept) || pd_walk_is_wide(summed)) {
-    if (alone) pd_contract_launch<1, true>(stream, kept, summed, a, b, scale, accumulate, out);
-    else pd_contract_launch<PD_CONTRACT_BLOCK, true>(stream, kept, summed, a, b, scale, accumulate, out);
+    if (alone)
+      pd_contract_launch<1, true>(stream, kept, summed, a, b, scale, accumulate, out);
+    else
+      pd_contract_launch<PD_CONTRACT_BLOCK, true>(stream, kept, summed, a, b, scale, accumulate, out);
   } else {
-    if (alone) pd_contract_launch<1, false>(stream, kept, summed, a, b, scale, accumulate, out);
-    else pd_contract_launch<PD_CONTRACT_BLOCK, false>(stream, kept, summed, a, b, scale, accumulate, out);
+    if (alone)
+      pd_contract_launch<1, false>(stream, kept, summed, a, b, scale, accumulate, out);
+    else
+      pd_contract_launch<PD_CONTRACT_BLOCK, false>(stream, kept, summed, a, b, scale, accumulate, out);
   }
 }
 

@@ -1,8 +1,9 @@
 /* What every kernel family stands on: the launch macro, shared memory, loads and stores that turn an element type into
  * float and back, packs of 16 bytes, and reductions over a warp or a block.
  *
- * Only names of the CUDA language and of cuda_bf16.h are used. With PD_FAKE_GPU, g++ makes the twins of the kernels that
- * the test device runs (tests/fakegpu/device.h, which supplies those names): a launch then only makes its kernel known.
+ * Only names of the CUDA language and of cuda_bf16.h are used. With PD_FAKE_GPU, g++ makes the twins of the kernels
+ * that the test device runs (tests/fakegpu/device.h, which supplies those names): a launch then only makes its kernel
+ * known.
  *
  * Kernels are templates even where nothing varies: a header may not define a function twice, and a static kernel has no
  * name that a twin could have too.
@@ -80,17 +81,17 @@ template <typename T> constexpr __host__ __device__ int pd_lanes(int64_t n) {
 }
 
 /* `lanes` neighbouring elements, read or written in one access: p is aligned to lanes * sizeof(T) */
-template <typename T, int lanes> struct alignas(sizeof(T) * lanes) pd_pack {
-  T at[lanes];
-};
+template <typename T, int lanes> struct alignas(sizeof(T) * lanes) pd_pack { T at[lanes]; };
 
-template <int lanes, typename T> static __device__ __forceinline__ void pd_load_pack(const T *p, float (&value)[lanes]) {
+template <int lanes, typename T>
+static __device__ __forceinline__ void pd_load_pack(const T *p, float (&value)[lanes]) {
   const pd_pack<T, lanes> pack = *reinterpret_cast<const pd_pack<T, lanes> *>(p);
   PD_UNROLL(lanes)
   for (int k = 0; k < lanes; k++) value[k] = pd_load(&pack.at[k]);
 }
 
-template <int lanes, typename T> static __device__ __forceinline__ void pd_store_pack(T *p, const float (&value)[lanes]) {
+template <int lanes, typename T>
+static __device__ __forceinline__ void pd_store_pack(T *p, const float (&value)[lanes]) {
   pd_pack<T, lanes> pack;
   PD_UNROLL(lanes)
   for (int k = 0; k < lanes; k++) pd_store(&pack.at[k], value[k]);

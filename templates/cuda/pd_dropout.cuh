@@ -21,7 +21,8 @@ typedef struct pd_dropout_sizes {
 /* A thread has `lanes` elements: 4 that share a block of random words, or 1. */
 template <typename T, int lanes, bool wide>
 __global__ void __launch_bounds__(PD_DROPOUT_BLOCK)
-    pd_dropout_kernel(pd_dropout_sizes z, pd_key key, const uint64_t *step, const T *__restrict__ x, T *__restrict__ y) {
+    pd_dropout_kernel(pd_dropout_sizes z, pd_key key, const uint64_t *step, const T *__restrict__ x,
+                      T *__restrict__ y) {
   const int64_t thread = pd_thread();
   const int64_t sample = wide ? thread / z.items : (int64_t)pd_divide(z.by_items, (uint32_t)thread);
   const int64_t item = thread - sample * z.items;
@@ -80,8 +81,10 @@ static inline void pd_dropout(cudaStream_t stream, pd_key key, const uint64_t *s
   const bool quads = n % 4 == 0 && base % 4 == 0 && pd_walk_pack(&z.place, 4);
   z.base = base, z.samples = samples, z.sample0 = sample0, z.items = quads ? n / 4 : n;
   z.limit = pd_dropout_limit(p), z.scale = p < 1 ? (float)(1 / (1 - p)) : 0.0f;
-  if (quads) pd_dropout_launch<T, 4>(stream, z, key, step, x, y);
-  else pd_dropout_launch<T, 1>(stream, z, key, step, x, y);
+  if (quads)
+    pd_dropout_launch<T, 4>(stream, z, key, step, x, y);
+  else
+    pd_dropout_launch<T, 1>(stream, z, key, step, x, y);
 }
 
 #endif

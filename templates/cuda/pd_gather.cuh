@@ -1,4 +1,5 @@
-/* Rows of a table by number, and the gradient that adds rows back, without atomics: every row's terms in their order. */
+/* Rows of a table by number, and the gradient that adds rows back, without atomics: every row's terms in their order.
+ */
 #ifndef PD_GATHER_CUH
 #define PD_GATHER_CUH
 

@@ -15,7 +15,8 @@ template <typename T> __global__ void __launch_bounds__(PD_FLAT_BLOCK) pd_fill_k
   float v[lanes];
   PD_UNROLL(lanes)
   for (int k = 0; k < lanes; k++) v[k] = value;
-  if (first + lanes <= n) pd_store_pack(out + first, v);
+  if (first + lanes <= n)
+    pd_store_pack(out + first, v);
   else {
     for (int64_t i = first; i < n; i++) pd_store(out + i, value);
   }
@@ -107,8 +108,10 @@ static inline void pd_copy(cudaStream_t stream, const pd_view *view, const T *a,
   pd_walk walk = pd_walk_of(view, false);
   if (walk.items == 0) return;
   const bool aligned = ((uintptr_t)a | (uintptr_t)out) % 16 == 0;
-  if (aligned && pd_walk_pack(&walk, most)) pd_copy_packs<T, most>(stream, walk, a, accumulate, out);
-  else pd_copy_packs<T, 1>(stream, walk, a, accumulate, out);
+  if (aligned && pd_walk_pack(&walk, most))
+    pd_copy_packs<T, most>(stream, walk, a, accumulate, out);
+  else
+    pd_copy_packs<T, 1>(stream, walk, a, accumulate, out);
 }
 
 #endif

@@ -68,23 +68,27 @@ __global__ void __launch_bounds__(PD_UPDATE_BLOCK)
 template <bool coupled, bool copied, typename T>
 static inline void pd_adamw_launch(cudaStream_t stream, int64_t n, float *w, T *copy, const float *gradient, float *m,
                                    float *v, const pd_step_values *values, const pd_adamw_rates &rates) {
-  PD_LAUNCH((pd_adamw_kernel<coupled, copied, T>), pd_blocks(n, PD_UPDATE_BLOCK * 4), dim3(PD_UPDATE_BLOCK), 0, stream, n,
-            w, copy, gradient, m, v, values, rates);
+  PD_LAUNCH((pd_adamw_kernel<coupled, copied, T>), pd_blocks(n, PD_UPDATE_BLOCK * 4), dim3(PD_UPDATE_BLOCK), 0, stream,
+            n, w, copy, gradient, m, v, values, rates);
 }
 
 /* AdamW (Loshchilov and Hutter 2019): w -= rate * (m/c1 / (sqrt(v/c2) + eps) + decay * w); coupled: Adam, where
  * decay * w is part of the gradient. copy (NULL: none) gets the weights rounded to T. */
 template <typename T>
-static inline void pd_adamw(cudaStream_t stream, int64_t n, float *w, T *copy, const float *gradient, float *m, float *v,
-                            const pd_step_values *values, double beta1, double beta2, double eps, double decay,
-                            bool coupled) {
+static inline void pd_adamw(cudaStream_t stream, int64_t n, float *w, T *copy, const float *gradient, float *m,
+                            float *v, const pd_step_values *values, double beta1, double beta2, double eps,
+                            double decay, bool coupled) {
   if (n == 0) return;
   const pd_adamw_rates a = {(float)beta1, (float)beta2,       (float)eps,
                             (float)decay, (float)(1 - beta1), (float)(1 - beta2)};
-  if (coupled && copy != NULL) pd_adamw_launch<true, true>(stream, n, w, copy, gradient, m, v, values, a);
-  else if (coupled) pd_adamw_launch<true, false>(stream, n, w, copy, gradient, m, v, values, a);
-  else if (copy != NULL) pd_adamw_launch<false, true>(stream, n, w, copy, gradient, m, v, values, a);
-  else pd_adamw_launch<false, false>(stream, n, w, copy, gradient, m, v, values, a);
+  if (coupled && copy != NULL)
+    pd_adamw_launch<true, true>(stream, n, w, copy, gradient, m, v, values, a);
+  else if (coupled)
+    pd_adamw_launch<true, false>(stream, n, w, copy, gradient, m, v, values, a);
+  else if (copy != NULL)
+    pd_adamw_launch<false, true>(stream, n, w, copy, gradient, m, v, values, a);
+  else
+    pd_adamw_launch<false, false>(stream, n, w, copy, gradient, m, v, values, a);
 }
 
 template <bool momentous, bool copied, typename T>
@@ -107,32 +111,38 @@ __global__ void __launch_bounds__(PD_UPDATE_BLOCK)
 template <bool momentous, bool copied, typename T>
 static inline void pd_sgd_launch(cudaStream_t stream, int64_t n, float *w, T *copy, const float *gradient,
                                  float *momentum_buffer, const pd_step_values *values, double momentum, double decay) {
-  PD_LAUNCH((pd_sgd_kernel<momentous, copied, T>), pd_blocks(n, PD_UPDATE_BLOCK * 4), dim3(PD_UPDATE_BLOCK), 0, stream, n,
-            w, copy, gradient, momentum_buffer, values, (float)momentum, (float)decay);
+  PD_LAUNCH((pd_sgd_kernel<momentous, copied, T>), pd_blocks(n, PD_UPDATE_BLOCK * 4), dim3(PD_UPDATE_BLOCK), 0, stream,
+            n, w, copy, gradient, momentum_buffer, values, (float)momentum, (float)decay);
 }
 
-/* SGD as PyTorch's: g = factor*gradient + decay*w; buffer = momentum*buffer + g; w -= rate*buffer. The buffer is NULL with
- * momentum 0. */
+/* SGD as PyTorch's: g = factor*gradient + decay*w; buffer = momentum*buffer + g; w -= rate*buffer. The buffer is NULL
+ * with momentum 0. */
 template <typename T>
 static inline void pd_sgd(cudaStream_t stream, int64_t n, float *w, T *copy, const float *gradient,
                           float *momentum_buffer, const pd_step_values *values, double momentum, double decay) {
   if (n == 0) return;
   float *const buffer = momentum_buffer;
-  if (buffer != NULL && copy != NULL) pd_sgd_launch<true, true>(stream, n, w, copy, gradient, buffer, values, momentum, decay);
-  else if (buffer != NULL) pd_sgd_launch<true, false>(stream, n, w, copy, gradient, buffer, values, momentum, decay);
-  else if (copy != NULL) pd_sgd_launch<false, true>(stream, n, w, copy, gradient, buffer, values, momentum, decay);
-  else pd_sgd_launch<false, false>(stream, n, w, copy, gradient, buffer, values, momentum, decay);
+  if (buffer != NULL && copy != NULL)
+    pd_sgd_launch<true, true>(stream, n, w, copy, gradient, buffer, values, momentum, decay);
+  else if (buffer != NULL)
+    pd_sgd_launch<true, false>(stream, n, w, copy, gradient, buffer, values, momentum, decay);
+  else if (copy != NULL)
+    pd_sgd_launch<false, true>(stream, n, w, copy, gradient, buffer, values, momentum, decay);
+  else
+    pd_sgd_launch<false, false>(stream, n, w, copy, gradient, buffer, values, momentum, decay);
 }
 
 /* ---- norm ---- */
 
 /* Block `blockIdx.x` of gridDim.x squares its share of x, cut by n alone. */
 template <int block>
-__global__ void __launch_bounds__(block) pd_sum_squares_kernel(int64_t n, const float *__restrict__ x, double *scratch) {
+__global__ void __launch_bounds__(block)
+    pd_sum_squares_kernel(int64_t n, const float *__restrict__ x, double *scratch) {
   double sum = 0;
   for (int64_t i = pd_thread() * 4; i < n; i += (int64_t)gridDim.x * block * 4) {
     float v[4] = {};
-    if (i + 4 <= n) pd_load_pack(x + i, v);
+    if (i + 4 <= n)
+      pd_load_pack(x + i, v);
     else {
       for (int k = 0; i + k < n; k++) v[k] = x[i + k];
     }
@@ -143,7 +153,8 @@ __global__ void __launch_bounds__(block) pd_sum_squares_kernel(int64_t n, const 
   if (threadIdx.x == 0) scratch[blockIdx.x] = sum;
 }
 
-template <int block> __global__ void __launch_bounds__(block) pd_sum_doubles_kernel(int count, const double *x, double *out) {
+template <int block>
+__global__ void __launch_bounds__(block) pd_sum_doubles_kernel(int count, const double *x, double *out) {
   double sum = 0;
   for (int i = (int)threadIdx.x; i < count; i += block) sum += x[i];
   sum = pd_group_sum<block>(sum);
@@ -154,7 +165,8 @@ template <int block> __global__ void __launch_bounds__(block) pd_sum_doubles_ker
 static inline void pd_sum_squares(cudaStream_t stream, int64_t n, const float *x, double *scratch, double *out) {
   const int64_t wanted = (n + PD_UPDATE_BLOCK * 4 - 1) / (PD_UPDATE_BLOCK * 4);
   const int blocks = wanted < 1 ? 1 : wanted < PD_NORM_BLOCKS ? (int)wanted : PD_NORM_BLOCKS;
-  PD_LAUNCH(pd_sum_squares_kernel<PD_UPDATE_BLOCK>, dim3((unsigned)blocks), dim3(PD_UPDATE_BLOCK), 0, stream, n, x, scratch);
+  PD_LAUNCH(pd_sum_squares_kernel<PD_UPDATE_BLOCK>, dim3((unsigned)blocks), dim3(PD_UPDATE_BLOCK), 0, stream, n, x,
+            scratch);
   PD_LAUNCH(pd_sum_doubles_kernel<PD_UPDATE_BLOCK>, dim3(1), dim3(PD_UPDATE_BLOCK), 0, stream, blocks, scratch, out);
 }
 

@@ -4,8 +4,8 @@
 
 #include "pd_device.cuh"
 
-/* A block owns a strip of columns, of 32 bytes or, where strips are many, 64, and goes down all rows: threadIdx.x is the
- * pack in the strip, threadIdx.y the first of its rows. */
+/* A block owns a strip of columns, of 32 bytes or, where strips are many, 64, and goes down all rows: threadIdx.x is
+ * the pack in the strip, threadIdx.y the first of its rows. */
 template <typename A, int cols> struct pd_strip {
   static constexpr int lanes = pd_lanes<A>(cols);
   static constexpr int packs = (cols + lanes - 1) / lanes;
@@ -113,11 +113,15 @@ static inline void pd_sum_cols(cudaStream_t stream, int64_t rows, int64_t cols, 
   if (rows == 0) return;
   const bool whole = cols % most == 0;
   if (cols <= 2048) {
-    if (whole) pd_sum_cols_launch<PD_WARP, most>(stream, rows, cols, a, b, accumulate, out);
-    else pd_sum_cols_launch<PD_WARP, 1>(stream, rows, cols, a, b, accumulate, out);
+    if (whole)
+      pd_sum_cols_launch<PD_WARP, most>(stream, rows, cols, a, b, accumulate, out);
+    else
+      pd_sum_cols_launch<PD_WARP, 1>(stream, rows, cols, a, b, accumulate, out);
   } else {
-    if (whole) pd_sum_cols_launch<PD_SUM_COLS_BLOCK, most>(stream, rows, cols, a, b, accumulate, out);
-    else pd_sum_cols_launch<PD_SUM_COLS_BLOCK, 1>(stream, rows, cols, a, b, accumulate, out);
+    if (whole)
+      pd_sum_cols_launch<PD_SUM_COLS_BLOCK, most>(stream, rows, cols, a, b, accumulate, out);
+    else
+      pd_sum_cols_launch<PD_SUM_COLS_BLOCK, 1>(stream, rows, cols, a, b, accumulate, out);
   }
 }
 

@@ -44,7 +44,8 @@ static inline bool pd_walk_is_wide(const pd_walk &walk) {
 static inline void pd_walk_finish(pd_walk *walk) {
   walk->items = 1;
   for (int i = 0; i < walk->rank; i++) walk->items *= walk->size[i];
-  for (int i = 0; i < walk->rank; i++) walk->by[i] = pd_divider_of(walk->size[i] > 0 && walk->size[i] <= INT32_MAX ? walk->size[i] : 1);
+  for (int i = 0; i < walk->rank; i++)
+    walk->by[i] = pd_divider_of(walk->size[i] > 0 && walk->size[i] <= INT32_MAX ? walk->size[i] : 1);
 }
 
 /* The summed axes of a view (those without a stride in the result), or the others. Axes of size 1 are dropped, and
@@ -56,7 +57,8 @@ static inline pd_walk pd_walk_of(const pd_view *view, bool summed) {
     if (is_summed != summed || view->size[i] == 1) continue;
     const int last = walk.rank - 1;
     const int64_t n = view->size[i];
-    if (last >= 0 && walk.out[last] == n * view->out[i] && walk.a[last] == n * view->a[i] && walk.b[last] == n * view->b[i]) {
+    if (last >= 0 && walk.out[last] == n * view->out[i] && walk.a[last] == n * view->a[i] &&
+        walk.b[last] == n * view->b[i]) {
       walk.size[last] *= n, walk.out[last] = view->out[i], walk.a[last] = view->a[i], walk.b[last] = view->b[i];
     } else {
       walk.size[walk.rank] = n, walk.out[walk.rank] = view->out[i];
@@ -68,7 +70,8 @@ static inline pd_walk pd_walk_of(const pd_view *view, bool summed) {
   return walk;
 }
 
-/* Counts packs of `lanes` elements along the last axis instead of elements, where that is possible for `out` and `a`. */
+/* Counts packs of `lanes` elements along the last axis instead of elements, where that is possible for `out` and `a`.
+ */
 static inline bool pd_walk_pack(pd_walk *walk, int lanes) {
   const int last = walk->rank - 1;
   if (last < 0 || walk->out[last] != 1 || walk->a[last] != 1 || walk->size[last] % lanes != 0) return false;

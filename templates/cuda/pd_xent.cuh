@@ -48,7 +48,8 @@ static __device__ __forceinline__ float pd_xent_target(int64_t classes, int64_t 
 template <int lanes, typename T>
 __global__ void __launch_bounds__(PD_XENT_BLOCK)
     pd_xent_sums_kernel(int64_t rows, int64_t classes, int64_t first, const T *__restrict__ x,
-                        const int32_t *__restrict__ targets, const float *__restrict__ row_max, float *__restrict__ sums) {
+                        const int32_t *__restrict__ targets, const float *__restrict__ row_max,
+                        float *__restrict__ sums) {
   const int64_t r = blockIdx.x;
   x += r * classes;
   const float largest = row_max[r];
@@ -153,8 +154,8 @@ __global__ void __launch_bounds__(PD_XENT_BLOCK)
     sums[rows + r] = pd_xent_target(classes, 0, x, target, largest);
   }
   __syncthreads(); /* the target's logit is read before it is overwritten */
-  pd_xent_row_grad<lanes>(classes, pd_xent_factor(inverse, factor, scalar), x, target != PD_IGNORE, target, largest, sum,
-                          x);
+  pd_xent_row_grad<lanes>(classes, pd_xent_factor(inverse, factor, scalar), x, target != PD_IGNORE, target, largest,
+                          sum, x);
 }
 
 /* ---- sums by one block, in double ---- */
@@ -277,23 +278,25 @@ static inline void pd_xent(cudaStream_t stream, int64_t rows, int64_t classes, c
 /* loss = *inverse * sum over counted rows of log(sums[r]) - sums[rows + r] */
 static inline void pd_xent_loss(cudaStream_t stream, int64_t rows, const int32_t *targets, const float *sums,
                                 const double *inverse, float *loss) {
-  PD_LAUNCH(pd_xent_loss_kernel<PD_LOSS_BLOCK>, dim3(1), dim3(PD_LOSS_BLOCK), 0, stream, rows, targets, sums, inverse, loss);
+  PD_LAUNCH(pd_xent_loss_kernel<PD_LOSS_BLOCK>, dim3(1), dim3(PD_LOSS_BLOCK), 0, stream, rows, targets, sums, inverse,
+            loss);
 }
 
 /* dx[r,c] = factor * *inverse * *scalar (NULL: 1) * (exp(x - row_max) / sums[r] - [c is the target]); an ignored row is
  * 0. dx may be x. */
 template <typename T>
-static inline void pd_xent_grad(cudaStream_t stream, int64_t rows, int64_t classes, int64_t first, const double *inverse,
-                                float factor, const float *scalar, const T *x, const int32_t *targets,
-                                const float *row_max, const float *sums, T *dx) {
+static inline void pd_xent_grad(cudaStream_t stream, int64_t rows, int64_t classes, int64_t first,
+                                const double *inverse, float factor, const float *scalar, const T *x,
+                                const int32_t *targets, const float *row_max, const float *sums, T *dx) {
   PD_XENT_LAUNCH(pd_xent_grad_kernel, rows, classes, T, classes, first, inverse, factor, scalar, x, targets, row_max,
                  sums, dx);
 }
 
 /* pd_xent, and the logits become their gradient: what they were is read once more from the cache */
 template <typename T>
-static inline void pd_classifier(cudaStream_t stream, int64_t rows, int64_t classes, const double *inverse, float factor,
-                                 const float *scalar, T *x, const int32_t *targets, float *row_max, float *sums) {
+static inline void pd_classifier(cudaStream_t stream, int64_t rows, int64_t classes, const double *inverse,
+                                 float factor, const float *scalar, T *x, const int32_t *targets, float *row_max,
+                                 float *sums) {
   PD_XENT_LAUNCH(pd_classifier_kernel, rows, classes, T, rows, classes, inverse, factor, scalar, x, targets, row_max,
                  sums);
 }
@@ -321,11 +324,11 @@ static inline void pd_mse(cudaStream_t stream, int64_t n, double factor, const T
 
 /* da = factor * *scalar (NULL: 1) * 2 (a - b) */
 template <typename T>
-static inline void pd_mse_grad(cudaStream_t stream, int64_t n, float factor, const float *scalar, const T *a, const T *b,
-                               T *da) {
+static inline void pd_mse_grad(cudaStream_t stream, int64_t n, float factor, const float *scalar, const T *a,
+                               const T *b, T *da) {
   if (n == 0) return;
-  PD_LAUNCH(pd_mse_grad_kernel<T>, pd_blocks(n, PD_XENT_BLOCK * (16 / (int)sizeof(T))), dim3(PD_XENT_BLOCK), 0, stream, n,
-            factor, scalar, a, b, da);
+  PD_LAUNCH(pd_mse_grad_kernel<T>, pd_blocks(n, PD_XENT_BLOCK * (16 / (int)sizeof(T))), dim3(PD_XENT_BLOCK), 0, stream,
+            n, factor, scalar, a, b, da);
 }
 
 #endif

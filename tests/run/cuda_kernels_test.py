@@ -3,35 +3,21 @@ with the blocks in different orders and under sanitizers, against the reference 
 import glob
 import os
 import re
-import shutil
 
+import fakegpu
 import harness
 from harness import check, directory
 
-CUDA = os.environ.get("CUDA", "/usr/local/cuda")
-NVCC = shutil.which("nvcc") or os.path.join(CUDA, "bin", "nvcc")
-BUILD = os.path.dirname(harness.PDC)
-FAKE = os.path.join(BUILD, "fakegpu")
-TESTS = os.path.join(harness.ROOT, "tests", "cuda")
-INCLUDE = ["-I" + os.path.join(harness.ROOT, part) for part in ("templates/cuda", "runtime", "tests/cuda")]
+TESTS = os.path.join("tests", "cuda")
+INCLUDE = ["-I" + part for part in ("templates/cuda", "runtime", TESTS)]
 ARCHITECTURES = ("80", "90", "100")
-PROGRAMS = ("rows_test", "loss_test", "attention_test", "faults_test")
+PROGRAMS = ("rows_test", "loss_test", "attention_test")
 LIMIT = 900  # seconds: a compiler on a busy machine
-
-# how the twins are compiled, and the program that loads them linked
-FLAVOURS = {
-    "plain": ["-O2"],
-    "asan": ["-O1", "-g1", "-DPD_QUICK", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all",
-             "-fsanitize=address,alignment,bounds,shift,signed-integer-overflow"],
-    "tsan": ["-O1", "-g1", "-DPD_QUICK", "-fno-omit-frame-pointer", "-fsanitize=thread"],
-}
-SANITIZER = {"plain": [], "asan": ["-fsanitize=address,undefined"], "tsan": ["-fsanitize=thread"]}
-ENVIRONMENT = {"ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0", "UBSAN_OPTIONS": "print_stacktrace=1",
-               "TSAN_OPTIONS": "halt_on_error=1", "LD_LIBRARY_PATH": FAKE, "PD_FAKE_TIMEOUT": "60"}
+SANITIZER = {"asan": "address", "ubsan": "address", "tsan": "thread"}
 
 
 def must(words):
-    result = harness.command(words, LIMIT)
+    result = harness.command(words, LIMIT, cwd=harness.ROOT)
     check(result.code == 0, result.describe())
     return result.text
 
@@ -43,41 +29,34 @@ def compiled(name):
     def compile_it():
         path = os.path.join(directory(), name + ".o")
         code = [word for arch in ARCHITECTURES for word in ("-gencode", "arch=compute_%s,code=sm_%s" % (arch, arch))]
-        return path, must([NVCC, "-ccbin", "g++", "-O2", "-std=c++17", "-Werror", "all-warnings", "-Xptxas", "-v,-warn-spills",
-                           "--cudart", "shared", *code, *INCLUDE, "-c", os.path.join(TESTS, name + ".cu"), "-o", path])
+        return path, must([fakegpu.tool("nvcc"), "-ccbin", "g++", "-O2", "-std=c++17", "-Werror", "all-warnings", "-Xptxas",
+                           "-v,-warn-spills", *code, *INCLUDE, "-c", os.path.join(TESTS, name + ".cu"), "-o", path])
     return harness.once("nvcc " + name, compile_it)
 
 
 def reference():
     def compile_it():
         path = os.path.join(directory(), "ref.o")
-        must(["gcc", "-std=c11", "-O2", "-fPIC", "-Iruntime", "-c", os.path.join(harness.ROOT, "runtime/kernels/ref.c"), "-o", path])
+        must(["gcc", "-std=c11", "-O2", "-fPIC", "-Iruntime", "-c", "runtime/kernels/ref.c", "-o", path])
         return path
     return harness.once("reference kernels", compile_it)
 
 
-def program(name, flavour):
+def program(name):
     def link():
-        path = os.path.join(directory(), name + "-" + flavour)
-        must(["g++", *SANITIZER[flavour], compiled(name)[0], reference(), "-o", path, "-L" + CUDA + "/lib64", "-lcudart", "-lm"])
+        path = os.path.join(directory(), name)
+        must(["g++", compiled(name)[0], reference(), "-o", path, "-L" + os.path.join(fakegpu.CUDA, "lib64"), "-lcudart", "-lm"])
         return path
-    return harness.once("program %s %s" % (name, flavour), link)
+    return harness.once("program " + name, link)
 
 
-def twins(name, flavour):
-    def compile_it():
-        path = os.path.join(directory(), "%s-%s.so" % (name, flavour))
-        must(["g++", "-x", "c++", "-std=c++17", *FLAVOURS[flavour], "-fno-strict-aliasing", "-Wall", "-Wextra", "-Wno-unknown-pragmas",
-              "-Wno-unused-function", "-Wno-maybe-uninitialized", "-Werror", "-DPD_FAKE_GPU", "-Wl,-Bsymbolic", "-include",
-              os.path.join(harness.ROOT, "tests/fakegpu/device.h"), "-isystem", CUDA + "/include", *INCLUDE, "-fPIC", "-shared",
-              os.path.join(TESTS, name + ".cu"), "-x", "none", reference(), "-o", path])
-        return path
-    return harness.once("twins %s %s" % (name, flavour), compile_it)
-
-
-def run(name, flavour, words=(), **variables):
-    environment = {**ENVIRONMENT, "PD_FAKE_KERNELS": twins(name, flavour), **variables}
-    return harness.command([program(name, flavour), *words], LIMIT, environment=environment)
+def run(name, *words, detector="run", **settings):
+    """a test on the fake GPU, with fewer sizes under a sanitizer"""
+    sanitize = SANITIZER.get(detector)
+    options = ["-DPD_QUICK"] if sanitize else ["-O2", "-Wextra", "-Werror", "-Wno-maybe-uninitialized"]
+    twins = fakegpu.twin(os.path.join(TESTS, name + ".cu"), "-fno-strict-aliasing", *INCLUDE, "-Wl," + reference(), *options,
+                         sanitize=sanitize)
+    return fakegpu.run(program(name), twins, *words, sanitize=sanitize, limit=LIMIT, **settings)
 
 
 # ---- what nvcc says ----
@@ -111,7 +90,7 @@ def gate(name):
     return test
 
 
-for test_name in PROGRAMS[:3]:
+for test_name in PROGRAMS:
     harness.add("no spilled registers: " + test_name, gate(test_name))
 
 
@@ -125,19 +104,19 @@ def outcome(result):
 
 def orders(name):
     def test():
-        sums = {order: outcome(run(name, "plain", PD_FAKE_BLOCKS=order)) for order in ("forward", "reverse", "seeded")}
+        sums = {order: outcome(run(name, blocks=order)) for order in ("forward", "reverse", "seeded")}
         check(len(set(sums.values())) == 1, "results depend on the order of blocks: %s" % sums)
     return test
 
 
-def sanitized(name, flavour):
-    return lambda: outcome(run(name, flavour))
+def sanitized(name, detector):
+    return lambda: outcome(run(name, detector=detector))
 
 
-for test_name in PROGRAMS[:3]:
+for test_name in PROGRAMS:
     harness.add("against the reference: " + test_name, orders(test_name))
-    for sanitizer in ("asan", "tsan"):
-        harness.add("%s: %s" % (sanitizer, test_name), sanitized(test_name, sanitizer))
+    for tool in ("asan", "tsan"):
+        harness.add("%s: %s" % (tool, test_name), sanitized(test_name, tool))
 
 
 # ---- planted faults ----
@@ -148,15 +127,14 @@ def caught(path, detector, message):
         lines = [number for number, line in enumerate(file, 1) if line.rstrip().endswith("<- here")]
 
     def test():
-        flavour = {"asan": "asan", "ubsan": "asan", "tsan": "tsan"}.get(detector, "plain")
-        right = run("faults_test", flavour, [name, "right"])
+        right = run("faults_test", name, "right", detector=detector)
         check(right.code == 0 and "right" in right.out, "without the fault: " + right.describe())
         if detector == "order":
-            seen = {run("faults_test", flavour, [name], PD_FAKE_BLOCKS=order).out for order in ("forward", "reverse")}
-            same = {run("faults_test", flavour, [name, "right"], PD_FAKE_BLOCKS=order).out for order in ("forward", "reverse")}
+            seen, same = ({run("faults_test", name, *words, blocks=order).out for order in ("forward", "reverse")}
+                          for words in ((), ("right",)))
             check(len(seen) == 2 and len(same) == 1, "%s against %s" % (seen, same))
             return
-        wrong = run("faults_test", flavour, [name])
+        wrong = run("faults_test", name, detector=detector)
         check(wrong.code != 0, "not caught: " + wrong.describe())
         if detector == "result":
             check(wrong.code == 1 and wrong.out.startswith("WRONG"), wrong.describe())
@@ -168,11 +146,11 @@ def caught(path, detector, message):
 
 
 def test_all_faults_are_tests():
-    faults = glob.glob(os.path.join(TESTS, "faults", "*.cu"))
+    faults = glob.glob(os.path.join(harness.ROOT, TESTS, "faults", "*.cu"))
     check(len(faults) >= 20, "%d faults" % len(faults))
 
 
-for fault in sorted(glob.glob(os.path.join(TESTS, "faults", "*.cu"))):
+for fault in sorted(glob.glob(os.path.join(harness.ROOT, TESTS, "faults", "*.cu"))):
     with open(fault, encoding="utf-8") as fault_file:
         marks = re.findall(r"^// caught by: (\w+) ?(.*)$", fault_file.read(), re.M)
     for mark in marks or [("nothing", "")]:

@@ -98,6 +98,8 @@ def refused(reason, directions, sizes):
 
 
 harness.add("heads of 60", refused("not a multiple of 8", ("forward", "backward"), (90, 2, 128, 128, 4, 4, 60)))
-harness.add("heads of 256 on sm_80, backward", refused("128", ("backward",), (80, 2, 128, 128, 4, 4, 256)))
+for arch in (80, 100):
+    harness.add("heads of 256 on sm_%d, backward" % arch,
+                refused("not less than equal to 128", ("backward",), (arch, 2, 128, 128, 4, 4, 256)))
 
 harness.main(__name__)

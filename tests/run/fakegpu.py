@@ -21,7 +21,7 @@ DEVICE = os.path.join("tests", "fakegpu", "device.h")
 SANITIZERS = {
     None: ([], None, {}),
     "address": (["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"], "libasan.so",
-                {"ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:handle_segv=1"}),
+                {"ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:handle_segv=1", "UBSAN_OPTIONS": "print_stacktrace=1"}),
     "thread": (["-fsanitize=thread"], "libtsan.so", {"TSAN_OPTIONS": "halt_on_error=1:suppressions=" + os.path.join(ROOT, "tests", "fakegpu", "thread-sanitizer.supp")}),
 }
 
