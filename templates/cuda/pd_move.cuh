@@ -7,8 +7,7 @@
 
 #define PD_FLAT_BLOCK 256
 
-/* One pack a thread; the last threads take what is left over one by one. `each` maps the index of an element and the
- * operands' values to what is stored. */
+/* One pack a thread; the last thread with elements takes what is left over one by one. */
 template <typename T> __global__ void __launch_bounds__(PD_FLAT_BLOCK) pd_fill_kernel(int64_t n, float value, T *out) {
   constexpr int lanes = 16 / sizeof(T);
   const int64_t first = pd_thread() * lanes;

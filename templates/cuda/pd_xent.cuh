@@ -242,7 +242,7 @@ template <typename C> __global__ void pd_accuracy_kernel(const double *inverse, 
 
 /* ---- launchers ---- */
 
-/* Calls `launch` for packs of 16 bytes where rows of `classes` allow it, else element by element. */
+/* A block a row, with packs of 16 bytes where rows of `classes` elements allow it, else element by element. */
 #define PD_XENT_LAUNCH(kernel, rows, classes, T, ...)                                                                  \
   do {                                                                                                                 \
     constexpr int most = 16 / (int)sizeof(T);                                                                          \
