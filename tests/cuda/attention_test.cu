@@ -63,10 +63,15 @@ template <typename T> static void test_all() {
 }
 
 int main(int argc, char **argv) {
-  *quick() = argc > 1 && !strcmp(argv[1], "quick");
+  [[maybe_unused]] const bool quick = is_quick(argc, argv);
   test_all<float>();
   test_all<bf16>();
-  PD_UNLESS_QUICK(test_shapes<float, 1>({{1, 40, 40, 2, 2}}); test_shapes<bf16, 128>({{1, 65, 65, 2, 1}});
-                  test_shapes<bf16, 256>({{1, 20, 35, 2, 1}});)
+#ifndef PD_QUICK
+  if (!quick) {
+    test_shapes<float, 1>({{1, 40, 40, 2, 2}});
+    test_shapes<bf16, 128>({{1, 65, 65, 2, 1}});
+    test_shapes<bf16, 256>({{1, 20, 35, 2, 1}});
+  }
+#endif
   return report();
 }

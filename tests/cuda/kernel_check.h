@@ -85,18 +85,9 @@ static inline void count(bool ok, const std::string &what) {
   }
 }
 
-/* What differs only in size is left out under sanitizers: `NAME quick`, with twins made with -DPD_QUICK. */
-#ifdef PD_QUICK
-#define PD_UNLESS_QUICK(...)
-#else
-#define PD_UNLESS_QUICK(...)                                                                                           \
-  if (!*quick()) {                                                                                                     \
-    __VA_ARGS__                                                                                                        \
-  }
-#endif
-static inline bool *quick() {
-  static bool value = false;
-  return &value;
+/* Under sanitizers, what differs only in size is left out: `NAME quick`, with twins made with -DPD_QUICK. */
+static inline bool is_quick(int argc, char **argv) {
+  return argc > 1 && strcmp(argv[1], "quick") == 0;
 }
 
 static inline int report() {
