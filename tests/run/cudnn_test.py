@@ -5,11 +5,15 @@ cuDNN asks the driver to load what it compiled. There is none here: a library wi
 succeed takes its place, made from the names of CUDA's stub."""
 import os
 import re
+import sys
 
 import harness
 from harness import check, directory
 
 CUDA = os.environ.get("CUDA", "/usr/local/cuda")
+if not os.path.exists(CUDA + "/include/cudnn.h"):
+    print("cuDNN is not installed under %s: its plans are not tested\n0 passed, 0 failed" % CUDA)
+    sys.exit(0)
 FLAGS = ["-std=c11", "-O1", "-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wstrict-prototypes", "-Werror"]
 
 # functions that do more than succeed: libraries and kernels get a handle, private tables and look-ups are refused
