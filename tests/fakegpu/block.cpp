@@ -268,26 +268,26 @@ std::string state_of(const fiber &f) {
              text_of(at_barrier->place).c_str(), exited, w.total);
 }
 
+/* a library's segment that holds some code, and the library's thread-local storage */
 struct storage {
-  const void *code;
+  uintptr_t code, start, end;
   size_t module, bytes;
 };
 
-/* the thread-local storage of the library that `code` lies in */
-storage find_storage(const void *code) {
-  storage found = {code, 0, 0};
+storage find_storage(uintptr_t code) {
+  storage found = {code, 0, 0, 0, 0};
   dl_iterate_phdr(
       [](dl_phdr_info *info, size_t, void *data) {
         auto *s = static_cast<storage *>(data);
-        bool inside = false;
         size_t bytes = 0;
         for (int i = 0; i < info->dlpi_phnum; i++) {
           const auto &h = info->dlpi_phdr[i];
-          uintptr_t start = info->dlpi_addr + h.p_vaddr, at = reinterpret_cast<uintptr_t>(s->code);
-          if (h.p_type == PT_LOAD && at >= start && at < start + h.p_memsz) inside = true;
+          uintptr_t start = info->dlpi_addr + h.p_vaddr;
+          if (h.p_type == PT_LOAD && s->code >= start && s->code < start + h.p_memsz)
+            s->start = start, s->end = start + h.p_memsz;
           if (h.p_type == PT_TLS) bytes = h.p_memsz;
         }
-        if (!inside) return 0;
+        if (!s->end) return 0;
         s->module = info->dlpi_tls_modid;
         s->bytes = bytes;
         return 1;
@@ -297,9 +297,9 @@ storage find_storage(const void *code) {
 }
 
 /* static shared memory is the twin's thread-local storage: filled, so that what is read before it is written shows */
-void fill_static_shared(const void *code) {
-  thread_local storage known = {nullptr, 0, 0};
-  if (known.code != code) known = find_storage(code);
+void fill_static_shared(uintptr_t code) {
+  thread_local storage known = {};
+  if (code < known.start || code >= known.end) known = find_storage(code);
   size_t index[2] = {known.module, 0};
   if (known.bytes) memset(__tls_get_addr(index), 0xff, known.bytes);
 }
@@ -336,7 +336,7 @@ void end_threads(worker &w, int count) {
 /* dynamic shared memory of a block: filled, with its end at the forbidden page */
 char *prepare_shared(worker &w, const struct launch &launch) {
   if (w.filled != launch.number) { /* once a launch: twins have the shared memory of many kernels */
-    fill_static_shared(reinterpret_cast<const void *>(launch.kernel->run));
+    fill_static_shared(reinterpret_cast<uintptr_t>(launch.kernel->run));
     w.filled = launch.number;
   }
   char *end = w.shared + w.shared_bytes, *start = end - (launch.dynamic_bytes + 15) / 16 * 16;

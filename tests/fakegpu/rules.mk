@@ -1,7 +1,7 @@
 # The fake GPU: libraries with NVIDIA's names that run CUDA programs on the CPU (tests only; needs the CUDA toolkit's headers)
 CUDA ?= /usr/local/cuda
 FAKE = $(BUILD)/fakegpu
-FAKE_CXX = g++ -std=c++17 -O2 -g -fPIC -fopenmp -Wall -Wextra -Wconversion -Wshadow -isystem $(CUDA)/include
+FAKE_CXX = g++ -std=c++17 -O2 -g -fPIC -ftls-model=initial-exec -fopenmp -Wall -Wextra -Wconversion -Wshadow -isystem $(CUDA)/include
 FAKE_SRC := $(wildcard tests/fakegpu/*.cpp)
 FAKE_OBJ := $(FAKE_SRC:tests/fakegpu/%.cpp=$(FAKE)/%.o)
 
