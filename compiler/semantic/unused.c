@@ -193,7 +193,7 @@ static void warn_unused(Sem *sem) {
 void check_unused(Sem *sem) {
   for (uint32_t i = 0; i < sem->root->order.count && !diag_full(sem->diagnostics); i++) {
     Symbol *symbol = sem->root->order.at[i];
-    if (symbol->kind == SYMBOL_BLOCK && !symbol->called && !symbol->item->size_count && sem->batch != NO_ID)
+    if (symbol->kind == SYMBOL_BLOCK && !symbol->called && !symbol->item->size_count && sem->graph->data.count)
       check_shapes(sem, symbol);
     if (symbol->kind == SYMBOL_BLOCK || symbol->kind == SYMBOL_MODEL) check_item(sem, symbol);
   }
