@@ -11,8 +11,7 @@ enum { DONE_F, DONE_I, DONE_W, SENT_F, SENT_B, AWAITED_F, AWAITED_B, EVENT_COUNT
 
 typedef struct Chunk { /* what does not change during the play */
   int rank, before, after;
-  int continues,
-      continued; /* chunks of other copies of the model: whose sums it goes on with, and which goes on with its */
+  int continues, continued; /* chunks of another copy: whose sums it goes on with, and which goes on with its */
   bool crosses_before, crosses_after; /* the neighbour is on another rank */
   bool gradient_comes;                /* some SEND_B of the chunk after it exists */
   int64_t first, end;                 /* its micro-batches */
