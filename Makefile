@@ -70,7 +70,7 @@ $(BUILD)/single/%.o: %.c
 
 $(LIB)/nvccflags: Makefile
 	@mkdir -p $(@D)
-	echo '-O2 -std=c++17 -Werror all-warnings -Xptxas -warn-spills' > $@
+	echo '-O2 -std=c++17 -fmad=false -Werror all-warnings -Xptxas -warn-spills' > $@
 $(LIB)/cuda_cflags: Makefile
 	@mkdir -p $(@D)
 	echo '$(CSTD) -Wall' > $@

@@ -36,8 +36,7 @@ static bool made_here(const Writer *w, const Id *ops, uint32_t count, Id value) 
   return false;
 }
 
-/* The text of each result that is needed, in order: `body` gets a local for what is read later and a store for what has
- * memory. Operands and stores are written by the target's own functions. */
+/* A group and how its elements are reached. */
 typedef struct Loop {
   Writer *w;
   const Id *ops;
@@ -84,6 +83,7 @@ static bool is_stored(const Writer *w, const Op *op) {
   return home.place != PLACE_REGISTER && home.place != PLACE_NONE;
 }
 
+/* Each result that somebody needs, in order: in a local if the group reads it later, in its memory if it has any. */
 static void write_body(const Loop *loop) {
   Writer *w = loop->w;
   const Graph *graph = w->graph;

@@ -170,6 +170,18 @@ def test_without_a_graph():
         tensors_equal(recorded.weights, plain.weights, "weights with and without a graph")
 
 
+def test_bits_do_not_depend_on_the_pipeline():
+    """One rank and two, by two schedules, with the same micro-batches."""
+    first = None
+    for pp, kind in ((1, "gpipe"), (2, "1f1b"), (2, "zb-h1")):
+        run = ("gpt-tied", pp, 1, 1, 3, kind, 1, "f32", ())
+        ours = train_cuda(build_cuda(*program_of(run)), "--steps=3", "--seed=3", seed=5, data=data_of("gpt-tied"))
+        first = first or ours
+        check(ours.losses == first.losses, "pp%d %s: losses %s, not %s" % (pp, kind, ours.losses, first.losses))
+        tensors_equal(ours.gradients, first.gradients, "gradients with pp%d %s" % (pp, kind))
+        tensors_equal(ours.weights, first.weights, "weights with pp%d %s" % (pp, kind))
+
+
 def test_epilogues_by_architecture():
     """Products that also add, take gelu and its derivative, on sm_90; kernels of their own on sm_80: the same numbers."""
     for run in (RUNS[1], RUNS[9]):
