@@ -80,14 +80,15 @@ def twin(program, sanitize=None):
     return fakegpu.twin(program + ".cu", "-I" + LIBRARY + "/include", "-I" + LIBRARY + "/cuda", sanitize=sanitize)
 
 
-def build_cuda(source, defines):
-    program = build(source, defines, options=("--target=cuda", "--arch=sm_80", "--save-temps"))
+def build_cuda(source, defines, arch="90"):
+    """Code for one architecture does not run on another one: what starts it says PD_FAKE_ARCH."""
+    program = build(source, defines, options=("--target=cuda", "--arch=sm_" + arch, "--save-temps"))
     twin(program)
     return program
 
 
 def start_cuda(program, *options, seed=0, environment=None, **more):
-    variables = fakegpu.environment(twin(program), seed=seed, devices=8, timeout=120, record=os.path.join(directory(), "calls.%r"))
+    variables = fakegpu.environment(twin(program), seed=seed, devices=8, timeout=120, arch=90, record=os.path.join(directory(), "calls.%r"))
     variables.update(environment or {})
     return start(program, *options, environment=variables, **more), variables["PD_FAKE_RECORD"]
 
@@ -186,9 +187,9 @@ def test_epilogues_by_architecture():
     """Products that also add, take gelu and its derivative, on sm_90; kernels of their own on sm_80: the same numbers."""
     for run in (RUNS[1], RUNS[9]):
         source, defines = program_of(run)
-        program, hosts = build_cuda(source, defines), host_run(run)
+        hosts = host_run(run)
         for arch in ("90", "80"):
-            ours = train_cuda(program, "--steps=%d" % STEPS, "--seed=3", data=data_of(run[0]), environment={"PD_FAKE_ARCH": arch})
+            ours = train_cuda(build_cuda(source, defines, arch), "--steps=%d" % STEPS, "--seed=3", data=data_of(run[0]), environment={"PD_FAKE_ARCH": arch})
             check(relative(ours.losses, hosts.losses) < 1e-5, "sm_%s: losses %s, on the host %s" % (arch, ours.losses, hosts.losses))
             fused = set(re.findall(r"cublasLtMatmul .*epilogue=(4|164|192) ", calls(ours, 0))) # bias, and gelu; its derivative
             check(len(fused) == (3 if arch == "90" else 0), "sm_%s: epilogues %s" % (arch, fused))
@@ -231,7 +232,7 @@ def sanitized(run, sanitize):
     """No access outside of a tensor, no race between threads, streams or the host."""
     source, defines = program_of(run)
     program = build_cuda(source, defines)
-    variables = fakegpu.environment(twin(program, sanitize), sanitize=sanitize, seed=1, devices=8, timeout=300)
+    variables = fakegpu.environment(twin(program, sanitize), sanitize=sanitize, seed=1, devices=8, timeout=300, arch=90)
     ours = train(program, "--steps=2", "--seed=3", data=data_of(run[0]), environment=variables, limit=400)
     check(relative(ours.losses, host_run(run).losses[:2]) < (1e-5 if run[7] == "f32" else 2e-2), "losses %s" % ours.losses)
 
@@ -265,7 +266,7 @@ def test_without_mpi():
     """A program of one process, built without MPI, trains as the one that has it."""
     source, defines = program_of(RUNS[0])
     with_mpi = build_cuda(source, defines)
-    without = build(source, defines, options=("--target=cuda", "--no-mpi", "--arch=sm_80", "--save-temps"))
+    without = build(source, defines, options=("--target=cuda", "--no-mpi", "--arch=sm_90", "--save-temps"))
     check("libmpi" not in command(["ldd", without], 10).out, "it is linked with MPI")
     a, b = (train_cuda(program, "--steps=3", "--seed=3", data=data_of("mlp")) for program in (with_mpi, without))
     check(a.losses == b.losses, "losses %s with MPI, %s without" % (a.losses, b.losses))

@@ -1,0 +1,193 @@
+"""The CUDA target on a real GPU, in under five minutes: what the fake GPU of the tests cannot show.
+
+usage: python3 bench/gpu.py [BUILD] [--mpi]     needs nvcc, a driver, and `make` before; one GPU, no MPI unless --mpi
+       python3 bench/gpu.py [BUILD] --fake      the same on the fake GPU with small sizes, to test this script
+
+Prints a line of figures for each part, and says what failed; exit status 1 then.
+  agreement     20 training steps of a small GPT against the host target: f32, and bf16 within its rounding
+  sanitizer     compute-sanitizer's memcheck, racecheck, initcheck and synccheck on two steps of it
+  product       one large product, forward and both gradients, in bf16: TFLOP/s, of the card's dense peak
+  gpt2-124m     bf16, micro-batches of 1024 tokens a sample: tokens/s and MFU
+                MFU = tokens/s x (6 N + 6 L E T) / peak: N all parameters, L layers, E width, T sequence, causal half
+  graph         the same without the recorded step: what recording gains
+"""
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+arguments = [word for word in sys.argv[1:] if not word.startswith("-")]
+FAKE, MPI = "--fake" in sys.argv, "--mpi" in sys.argv
+BUILD = os.path.abspath(arguments[0] if arguments else os.path.join(ROOT, "build"))
+PDC = os.path.join(BUILD, "pdc")
+PEAKS = {"A100": 312e12, "H100": 989e12, "H200": 989e12, "B200": 2250e12}  # dense bf16 FLOP/s
+place = tempfile.mkdtemp(prefix="pdc-gpu-")
+failures = []
+
+
+def run(words, **more):
+    result = subprocess.run(words, capture_output=True, text=True, **more)
+    if result.returncode:
+        raise RuntimeError("%s: status %d\n%s" % (" ".join(words), result.returncode, (result.stdout + result.stderr)[-2000:]))
+    return result.stdout
+
+
+def arch():
+    if FAKE:
+        return "90"
+    return run(["nvidia-smi", "--query-gpu=compute_cap", "--format=csv,noheader"]).split()[0].replace(".", "")
+
+
+def card():
+    return "fake GPU" if FAKE else run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]).splitlines()[0]
+
+
+def build(name, text, target="cuda", **defines):
+    """The program NAME.TARGET of a model's text."""
+    path = os.path.join(place, name + ".pd")
+    with open(path, "w") as file:
+        file.write(text)
+    options = ["--target=host"]
+    if target == "cuda":
+        options = ["--target=cuda", "--arch=sm_" + arch(), "--save-temps"] + ([] if MPI else ["--no-mpi"])
+    words = [word for key, value in defines.items() for word in ("-D", "%s=%s" % (key.replace("__", "."), value))]
+    program = os.path.join(place, "%s.%s" % (name, target))
+    run([PDC, *options, *words, "-o", program, path])
+    return program
+
+
+def environment(program):
+    if not FAKE or not program.endswith(".cuda"):
+        return dict(os.environ)
+    twin = program + "-twin.so"
+    if not os.path.exists(twin):
+        library = os.path.join(BUILD, "lib", "pdc")
+        run(["g++", "-x", "c++", "-std=c++17", "-O1", "-DPD_FAKE_GPU", "-include", os.path.join(ROOT, "tests", "fakegpu", "device.h"),
+             "-isystem", os.environ.get("CUDA", "/usr/local/cuda") + "/include", "-I" + library + "/include", "-I" + library + "/cuda", "-fPIC",
+             "-shared", "-Wl,-Bsymbolic", program + ".cu", "-o", twin])
+    return dict(os.environ, LD_LIBRARY_PATH=os.path.join(BUILD, "fakegpu"), PD_FAKE_KERNELS=twin, PD_FAKE_ARCH="90")
+
+
+def train(program, steps, data, head=(), **variables):
+    """The log's lines of a run."""
+    log = os.path.join(place, "log.jsonl")
+    run([*head, program, "--steps=%d" % steps, "--seed=3", "--data=" + data, "--log=" + log], env=dict(environment(program), **variables))
+    with open(log) as file:
+        return [json.loads(line) for line in file]
+
+
+def text_file(size):
+    path = os.path.join(place, "text")
+    with open(path, "w") as file:
+        file.write("".join("%d squared is %d. " % (i, i * i) for i in range(size)))
+    return path
+
+
+def small_gpt():
+    with open(os.path.join(ROOT, "tests", "programs", "gpt.pd")) as file:
+        return file.read()
+
+
+def agreement():
+    data, steps, figures = text_file(4000), 5 if FAKE else 20, []
+    host = [line["loss"] for line in train(build("small", small_gpt(), "host", words=256), steps, data)]
+    for precision, bound in (("f32", 1e-4), ("bf16", 2e-2)):
+        ours = [line["loss"] for line in train(build("small-" + precision, small_gpt(), words=256, precision__compute=precision), steps, data)]
+        error = max(abs(a - b) / abs(b) for a, b in zip(ours, host))
+        figures.append("%s %.1e" % (precision, error))
+        if not error < bound:
+            failures.append("agreement %s: losses %s, on the host %s" % (precision, ours, host))
+    return "%d steps, largest relative difference of the loss from the host's: %s" % (steps, ", ".join(figures))
+
+
+def sanitizer():
+    if FAKE or not shutil.which("compute-sanitizer"):
+        return "skipped: no compute-sanitizer"
+    program, data, done = build("small-f32", small_gpt(), words=256), text_file(4000), []
+    for tool in ("memcheck", "racecheck", "initcheck", "synccheck"):
+        try:
+            train(program, 2, data, head=("compute-sanitizer", "--tool=" + tool, "--error-exitcode=9"))
+            done.append(tool)
+        except RuntimeError as failure:
+            failures.append("%s: %s" % (tool, failure))
+    return "clean: " + ", ".join(done)
+
+
+def seconds_of(lines):
+    return statistics.median(line["step_ms"] for line in lines[len(lines) // 2:]) / 1000
+
+
+def peak():
+    return next((value for name, value in PEAKS.items() if name in card()), None)
+
+
+def share(rate):
+    return "" if not peak() else " = %.1f %% of %.0f TFLOP/s" % (100 * rate / peak(), peak() / 1e12)
+
+
+def product():
+    n, batch = (64, 64) if FAKE else (8192, 8192)
+    text = """
+dim batch = %d, n = %d;
+schedule < microbatch=%d; >
+precision < compute=bf16; >
+optimizer < kind=sgd; lr=1e-9; >
+data < shuffle=off; >
+model wide(x: f32[batch, n], y: f32[batch, n]) {
+  repeat 16 { param w: [n, n] = normal(0.01); x = x @ w; }
+  loss mse(x, y);
+}""" % (batch, n, batch)
+    import struct
+    header = "{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }" % (batch, n)
+    path = os.path.join(place, "x.npy")
+    with open(path, "wb") as file:
+        header += " " * (-(len(header) + 11) % 64) + "\n"
+        file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode())
+        row = struct.pack("<%df" % n, *[((i * 7919) % 1000 - 500) / 500 for i in range(n)])
+        for _ in range(batch):
+            file.write(row)
+    seconds = seconds_of(train(build("wide", text), 6, "x=%s,y=%s" % (path, path)))
+    count = 16 * 3 - 1  # the first has no gradient of its input
+    rate = count * 2.0 * batch * n * n / seconds
+    return "%d x %d x %d, %d of them a step of %.2f ms (copy of the data and update included): %.1f TFLOP/s%s" % (
+        batch, n, n, count, seconds * 1e3, rate / 1e12, share(rate))
+
+
+def gpt2():
+    with open(os.path.join(ROOT, "examples", "gpt2-124m.pd")) as file:
+        text = file.read()
+    batch, micro, seq, layers = (2, 1, 16, 1) if FAKE else (64, 32, 1024, 12)
+    text = re.sub(r"dim batch = 4, seq = 64", "dim batch = %d, seq = %d" % (batch, seq), text)
+    text = re.sub(r"microbatch=4", "microbatch=%d" % micro, text)
+    if FAKE:
+        text = text.replace("50257", "512")
+    program, data = build("gpt2", text, layers=layers, precision__compute="bf16"), text_file(20000 if not FAKE else 2000)
+    steps = 3 if FAKE else 12
+    figures = [seconds_of(train(program, steps, data, PDC_CUDA_GRAPH=graph)) for graph in ("1", "0")]
+    flops = 6.0 * 124439808 + 6.0 * layers * 768 * seq
+    rate = batch * seq / figures[0]
+    print("gpt2-124m   batch %d x %d tokens, micro-batches of %d: %.1f ms a step, %.0f tokens/s, %.1f TFLOP/s%s"
+          % (batch, seq, micro, figures[0] * 1e3, rate, rate * flops / 1e12, share(rate * flops)), flush=True)
+    return "%.1f ms a step with the graph, %.1f ms without" % (figures[0] * 1e3, figures[1] * 1e3)
+
+
+began = time.monotonic()
+print("card        %s, sm_%s" % (card(), arch()), flush=True)
+try:
+    for name, part in (("agreement", agreement), ("sanitizer", sanitizer), ("product", product), ("graph", gpt2)):
+        try:
+            print("%-11s %s" % (name, part()), flush=True)
+        except RuntimeError as failure:
+            failures.append("%s: %s" % (name, failure))
+finally:
+    shutil.rmtree(place, ignore_errors=True)
+for failure in failures:
+    print("FAILED      " + failure)
+print("%.0f s" % (time.monotonic() - began))
+sys.exit(1 if failures else 0)
