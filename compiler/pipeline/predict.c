@@ -292,7 +292,7 @@ void predict_say(const Prediction *prediction, const Config *config, FILE *out) 
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
     if (parts[i].ns > 0 || i == 0) {
       say_time(out, "  ", parts[i].ns, "");
-      fprintf(out, " %s (%.3g %%)\n", parts[i].what, 100 * parts[i].ns / prediction->step);
+      fprintf(out, " %s (%.3g %%)\n", parts[i].what, prediction->step > 0 ? 100 * parts[i].ns / prediction->step : 0);
     }
   fprintf(out,
           "model FLOPs utilisation: %.3g %%: %.6g FLOPs of F, I and W a step / (%lld ranks x %.6g FLOP/s%s x step)\n",

@@ -267,6 +267,22 @@ static void build_segment(Cut *cut, Id first, Id last) {
 
 /* ---- the whole ---- */
 
+/* A parameter of a loop that nothing of the program uses: there is no loop to count its trips. */
+static bool has_no_trips(const Param *param) {
+  return param->per_trip && param->users.count == 0;
+}
+
+static void leave_out_params(Graph *graph) {
+  Id *place = ARENA_ARRAY(graph->arena, Id, graph->params.count + 1), kept = 0;
+  for (Id i = 0; i < graph->params.count; i++) {
+    place[i] = kept;
+    if (!has_no_trips(&graph->params.at[i])) graph->params.at[kept++] = graph->params.at[i];
+  }
+  graph->params.count = kept;
+  for (Id i = 0; i < graph->values.count; i++)
+    if (graph->values.at[i].kind == VALUE_PARAM) graph->values.at[i].source = place[graph->values.at[i].source];
+}
+
 static void finish_params(Cut *cut) {
   Graph *graph = cut->graph;
   for (Id i = 0; i < cut->draft->values.count; i++) {
@@ -281,9 +297,11 @@ static void finish_params(Cut *cut) {
     if (cut->reaches_loss[i] || param->statistic) continue;
     Diag *diag = diag_warning(cut->sem->diagnostics, "W0201", param->span,
                               "parameter `%s` has no influence on the loss", param->name);
-    diag_note(diag, "its gradient is zero: training leaves it as it is, but for weight decay");
+    diag_note(diag, has_no_trips(param) ? "it is left out: no trip of its loop uses it for the loss or a metric"
+                                        : "its gradient is zero: training leaves it as it is, but for weight decay");
     diag_help(diag, "use it, or remove it");
   }
+  leave_out_params(graph);
 }
 
 static Graph *new_graph(Cut *cut) {

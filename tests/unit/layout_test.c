@@ -140,7 +140,7 @@ static void sample_make(sample *s, int64_t trips, int64_t elements, int64_t weig
                                      .stash_bytes = 64,
                                      .has_weight_grad = true,
                                      .uses_data = {false, true}};
-  for (int w = 0; w < 4; w++) s->wires[w] = (pd_wire_info){"w", elements, true};
+  for (int w = 0; w < 4; w++) s->wires[w] = (pd_wire_info){.name = "w", .elements = elements, .needs_grad = true};
   s->params[0] = (pd_param_info){
       .name = "tied", .rank = 1, .shape = {tied}, .split_axis = PD_NONE, .segment = PD_NONE, .elements = tied};
   s->params[1] = (pd_param_info){.name = "loop.{}.w",
