@@ -194,6 +194,11 @@ static bool read_value(const row *r, const char *text, pd_options *options, pd_p
   return pd_problem_say(problem, "--%s takes no value", r->name);
 }
 
+/* Threads and kernel sets are the host target's. */
+static bool applies(const pd_program *program, const row *r) {
+  return program->target == PD_TARGET_HOST || (r->at != AT(threads) && r->at != AT(kernels));
+}
+
 bool pd_options_parse(const pd_program *program, int argc, char **argv, pd_options *options, pd_problem *problem) {
   defaults(program, options);
   for (int i = 1; i < argc; i++) {
@@ -217,6 +222,9 @@ bool pd_options_parse(const pd_program *program, int argc, char **argv, pd_optio
       if (strcmp(rows[r].name, name) == 0) found = &rows[r];
     }
     if (found == NULL) return unknown(argument, name, problem);
+    if (!applies(program, found)) {
+      return pd_problem_say(problem, "--%s is about computing on the host; this program runs on a CUDA device", name);
+    }
     if (found->kind == FLAG) {
       if (equals != NULL) return pd_problem_say(problem, "--%s takes no value", found->name);
       *(bool *)field(options, found) = true;
@@ -252,6 +260,7 @@ void pd_options_help(const pd_program *program, FILE *to) {
           program->pp, program->dp, program->tp);
   fprintf(to, "\nOptions, as --name=value or --name value [default]:\n");
   for (size_t i = 0; i < ROWS; i++) {
+    if (!applies(program, &rows[i])) continue;
     char left[64], now[64];
     const bool optional = rows[i].kind == OPTIONAL;
     snprintf(left, sizeof left, "--%s%s%s%s%s", rows[i].name, optional ? "[" : "", rows[i].value ? "=" : "",

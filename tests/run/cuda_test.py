@@ -297,6 +297,7 @@ add("an old driver", fails, 10, "CUDA 12.8", {"PD_FAKE_DRIVER": "12080"})
 add("no device", fails, 9, "no CUDA device", {"PD_FAKE_DEVICES": "0"})
 add("too few devices", fails, 11, "2 ranks run on this node, which has 1 CUDA device", {"PD_FAKE_DEVICES": "1"}, 2)
 add("too little device memory", fails, 12, "bytes on the device", {"PD_FAKE_MEMORY": "1M"})
-add("kernel sets are the host's", fails, 2, "--kernels", {}, 1, ("--kernels=ref",))
+for option in ("--kernels=ref", "--threads=2"):
+    add("an option of the host: " + option, fails, 2, "this program runs on a CUDA device", {}, 1, (option,))
 
 harness.main(__name__)
