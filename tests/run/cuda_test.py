@@ -45,7 +45,7 @@ RUNS = [
     ("gpt-untied", 2, 1, 1, 2, "interleaved", 2, "f32", (1, 2)),
     ("llama", 2, 1, 1, 3, "zb-h1", 1, "f32", (1, 2)),
     ("mlp", 1, 2, 1, 2, "gpipe", 1, "f32", SEEDS),
-    ("llama", 1, 1, 2, 6, "gpipe", 1, "f32", (1, 2)),
+    ("llama", 1, 1, 2, 6, "gpipe", 1, "f32", SEEDS),
     ("gpt-tied", 2, 1, 2, 6, "1f1b", 1, "f32", (1, 2)),
     ("dropout", 1, 2, 2, 3, "gpipe", 1, "f32", (1,)),
     ("mlp", 1, 1, 1, 12, "gpipe", 1, "bf16", (1, 2, 3)),
