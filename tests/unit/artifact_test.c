@@ -213,8 +213,8 @@ static void fill_program(Small *s, int pp, int dp, int tp, int chunks) {
                        .chunks = chunks,
                        .batch = 16,
                        .microbatches = 8 / dp};
-  s->wires[0] = (pd_wire_info){"x", 16, true};
-  s->wires[1] = (pd_wire_info){"y", 16, true};
+  s->wires[0] = (pd_wire_info){.name = "x", .elements = 16, .needs_grad = true};
+  s->wires[1] = (pd_wire_info){.name = "y", .elements = 16, .needs_grad = true};
   s->segments[0] = (pd_segment_info){.name = "embed",
                                      .trips = 1,
                                      .out_count = 1,
