@@ -216,41 +216,6 @@ const char *const_value_text(Sem *sem, Const c) {
   return "?";
 }
 
-static const char *operator_text(int op) {
-  switch (op) {
-  case '+':
-    return "+";
-  case '-':
-    return "-";
-  case '*':
-    return "*";
-  case '/':
-    return "/";
-  case '%':
-    return "%";
-  case '@':
-    return "@";
-  case EXPR_OP_EQ:
-    return "==";
-  case EXPR_OP_NE:
-    return "!=";
-  case EXPR_OP_LE:
-    return "<=";
-  case EXPR_OP_GE:
-    return ">=";
-  case EXPR_OP_LT:
-    return "<";
-  case EXPR_OP_GT:
-    return ">";
-  case EXPR_OP_AND:
-    return "&&";
-  case EXPR_OP_OR:
-    return "||";
-  default:
-    return "?";
-  }
-}
-
 static int precedence(const Expr *expr) {
   if (expr->kind != EXPR_BINARY) return expr->kind == EXPR_UNARY ? 8 : expr->kind == EXPR_PIPE ? 0 : 9;
   switch (expr->op) {
@@ -299,7 +264,7 @@ static void put_expr(Sem *sem, Text *out, Unit *unit, Frame *frame, const Expr *
     for (uint32_t i = 0; i < 2; i++) {
       const Expr *part = expr->args[i];
       bool brackets = precedence(part) < precedence(expr) + (i == 1);
-      if (i) text_printf(out, " %s ", operator_text(expr->op));
+      if (i) text_printf(out, " %s ", syntax_operator(expr->op));
       if (brackets) text_printf(out, "(");
       put_expr(sem, out, unit, frame, part, numbers);
       if (brackets) text_printf(out, ")");

@@ -116,5 +116,7 @@ Module *syntax_parse(Arena *arena, Intern *names, Diagnostics *all, uint32_t fil
 void syntax_format(Text *out, const Diagnostics *all, const Module *module);
 /* Readable text of the tree with places: --emit=ast. */
 void syntax_print(Text *out, const Diagnostics *all, const Module *module);
+/* How an operator of EXPR_UNARY and EXPR_BINARY is written. */
+const char *syntax_operator(int op);
 
 #endif

@@ -240,41 +240,6 @@ static int operator_level(int op) {
   }
 }
 
-static const char *operator_text(int op) {
-  switch (op) {
-  case EXPR_OP_OR:
-    return "||";
-  case EXPR_OP_AND:
-    return "&&";
-  case EXPR_OP_EQ:
-    return "==";
-  case EXPR_OP_NE:
-    return "!=";
-  case EXPR_OP_LE:
-    return "<=";
-  case EXPR_OP_GE:
-    return ">=";
-  case EXPR_OP_LT:
-    return "<";
-  case EXPR_OP_GT:
-    return ">";
-  case '+':
-    return "+";
-  case '-':
-    return "-";
-  case '*':
-    return "*";
-  case '/':
-    return "/";
-  case '%':
-    return "%";
-  case '!':
-    return "!";
-  default:
-    return "@";
-  }
-}
-
 static int level_of(const Expr *expr) {
   switch (expr->kind) {
   case EXPR_PIPE:
@@ -346,7 +311,7 @@ static void add_binary(Formatter *to, Pieces *pieces, const Expr *expr, int leve
   else
     add_group(to, pieces, expr->args[0], left);
   add_kind(to, pieces, PIECE_BREAK);
-  add(to, pieces, expr->kind == EXPR_PIPE ? "|>" : operator_text(expr->op));
+  add(to, pieces, expr->kind == EXPR_PIPE ? "|>" : syntax_operator(expr->op));
   add(to, pieces, " ");
   add_group(to, pieces, expr->args[1], level + 1);
 }
@@ -369,7 +334,7 @@ static void add_bare(Formatter *to, Pieces *pieces, const Expr *expr) {
     add(to, pieces, "*");
     break;
   case EXPR_UNARY:
-    add(to, pieces, operator_text(expr->op));
+    add(to, pieces, syntax_operator(expr->op));
     add_expr(to, pieces, expr->args[0], LEVEL_UNARY);
     break;
   case EXPR_BINARY:

@@ -7,36 +7,21 @@ typedef struct Printer {
   const Diagnostics *all;
 } Printer;
 
+const char *syntax_operator(int op) {
+  static const char *const words[] = {"==", "!=", "<=", ">=", "<", ">", "&&", "||"}; /* as EXPR_OP_* */
+  static const char single[][2] = {"+", "-", "*", "/", "%", "@", "!"};
+  if (op >= EXPR_OP_EQ && op <= EXPR_OP_OR) return words[op - EXPR_OP_EQ];
+  for (size_t i = 0; i < sizeof single / sizeof *single; i++)
+    if (single[i][0] == op) return single[i];
+  return "?";
+}
+
 static void begin(const Printer *to, Span span, unsigned depth) {
   uint32_t line, column;
   char place[32];
   diag_line_column(to->all, span, &line, &column);
   snprintf(place, sizeof place, "%u:%u", line, column);
   text_printf(to->out, "%-8s%*s", place, (int)depth * 2, "");
-}
-
-static const char *operator_text(int op, char single[2]) {
-  switch (op) {
-  case EXPR_OP_EQ:
-    return "==";
-  case EXPR_OP_NE:
-    return "!=";
-  case EXPR_OP_LE:
-    return "<=";
-  case EXPR_OP_GE:
-    return ">=";
-  case EXPR_OP_LT:
-    return "<";
-  case EXPR_OP_GT:
-    return ">";
-  case EXPR_OP_AND:
-    return "&&";
-  case EXPR_OP_OR:
-    return "||";
-  default:
-    single[0] = (char)op;
-    return single;
-  }
 }
 
 static void put_string(const Printer *to, const char *text) {
@@ -52,7 +37,6 @@ static void put_string(const Printer *to, const char *text) {
 }
 
 static void put_expr(const Printer *to, const Expr *expr) {
-  char single[2] = {0};
   const char *open = "(";
   switch (expr->kind) {
   case EXPR_INT:
@@ -78,7 +62,7 @@ static void put_expr(const Printer *to, const Expr *expr) {
     return;
   case EXPR_UNARY:
   case EXPR_BINARY:
-    text_printf(to->out, "(%s", operator_text(expr->op, single));
+    text_printf(to->out, "(%s", syntax_operator(expr->op));
     open = " ";
     break;
   case EXPR_PIPE:
