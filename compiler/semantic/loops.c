@@ -197,7 +197,10 @@ static void unroll(Sem *sem, Frame *frame, const Stmt *stmt, const char *name, i
       Local index = {.name = stmt->index.text, .span = stmt->index.span, .value = val_number(const_int(i))};
       add_local(sem, frame, index);
     }
-    if (segments) begin_segment(sem, arena_printf(sem->arena, "%s_%" PRId64, name, i), stmt->span);
+    if (segments) { /* a name for C */
+      uint64_t size = i < 0 ? -(uint64_t)i : (uint64_t)i;
+      begin_segment(sem, arena_printf(sem->arena, "%s_%s%" PRIu64, name, i < 0 ? "minus_" : "", size), stmt->span);
+    }
     frame->naming = &inner;
     exec_list(sem, frame, stmt->body, stmt->body_count);
     frame->naming = outer;
