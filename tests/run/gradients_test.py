@@ -291,6 +291,12 @@ program("an unrolled loop", """model m(x: f64[batch, e], y: f64[batch, e]) {
   loss mse(h, y);
 }
 """, ["repeat.%d.u" % i for i in range(3)])
+program("a loop from below zero", """model m(x: f64[batch, e], y: f64[batch, e]) {
+  h = x;
+  repeat i = -1 .. 2 { param u: [e, e] = uniform(-1, 1); h = tanh(h @ u) * (i + 1.5) + h; }
+  loss mse(h, y);
+}
+""", ["repeat.%d.u" % i for i in range(-1, 2)])
 program("a loop in a loop", """model m(x: f64[batch, e], y: f64[batch, e]) {
   h = x;
   repeat 2 { repeat 2 { param u: [e, e] = uniform(-1, 1); h = tanh(h @ u) + h; } }
