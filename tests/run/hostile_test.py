@@ -65,7 +65,7 @@ TEXTS = {
     "unknown names": (numbered("const a# = b#;\n", 50000), "E0201"), "sections": ("train < steps=1; >\n" * 55000, "E0207"),
     "keys": ("train < " + "steps=1; " * 110000 + ">", "E0207"), "blocks": (numbered("block b#(x: [..]) -> [..] { return x; }\n", 20000) + model(), None),
     "blocks in a row": ("block b0(x: [..]) -> [..] { return x; }\n" + "".join("block b%d(x: [..]) -> [..] { return b%d(x); }\n" % (i + 1, i) for i in range(20000)) + model("  h = b20000(h);\n"), "E0217"),
-    "doubling blocks": (doubling("x + 1", 40), "E0319"), "doubling calls": (doubling("x", 40), "E0319"), "statements": (model("  h = h;\n" * 100000), None),
+    "doubling blocks": (doubling("x + 1", 40), "E0319"), "doubling calls": (doubling("x", 40), "E0319"), "statements": (model("  h = h;\n" * 99000), None), "too many statements": (model("  h = h;\n" * 100000), "E0319"),
     "operations": (model("  h = h + h;\n" * 80000), "E0319"), "parameters": (model(param="w: [n], " + numbered("p#: [n], ", 60000) + "z: [n]"), "E0319"),
     "metrics": (model(numbered("  metric a# = mean(x * #);\n", 30000)), "E0319"), "imports": ('import "std/nn.pd" as a;\n' * 20000, "E0202"),
     "imports that are not": (numbered('import "x#.pd" as a#;\n', 30000), "E0210"), "keywords": ("if " * (MEGABYTE // 3), "E0111"),
