@@ -107,55 +107,29 @@ __global__ void __launch_bounds__(PD_XENT_BLOCK)
 
 /* ---- gradient ---- */
 
-static __device__ __forceinline__ float pd_xent_factor(const double *inverse, float factor, const float *scalar) {
-  return factor * (float)*inverse * (scalar != NULL ? *scalar : 1.0f);
-}
-
-/* dx[c] = factor * (exp(x - largest) / sum - [c is the column]); 0 in a row that is ignored. dx may be x. */
+/* dx may be x: a thread writes only what it alone has read */
 template <int lanes, typename T>
-static __device__ __forceinline__ void pd_xent_row_grad(int64_t classes, float factor, const T *x, bool counted,
-                                                        int64_t column, float largest, float sum, T *dx) {
-  const float share = counted ? factor / sum : 0;
+__global__ void __launch_bounds__(PD_XENT_BLOCK)
+    pd_xent_grad_kernel(int64_t classes, int64_t first, const double *inverse, float factor, const float *scalar,
+                        const T *x, const int32_t *__restrict__ targets, const float *__restrict__ row_max,
+                        const float *__restrict__ sums, T *dx) {
+  const int64_t r = blockIdx.x, column = targets[r] - first;
+  const bool counted = targets[r] != PD_IGNORE;
+  const float whole = factor * (float)*inverse * (scalar != NULL ? *scalar : 1.0f);
+  const float share = counted ? whole / sums[r] : 0;
+  const float largest = row_max[r];
+  x += r * classes;
+  dx += r * classes;
   for (int64_t c = (int64_t)threadIdx.x * lanes; c < classes; c += PD_XENT_BLOCK * lanes) {
     float v[lanes];
     pd_load_pack(x + c, v);
     PD_UNROLL(lanes)
     for (int k = 0; k < lanes; k++) {
       const float p = expf(v[k] - largest) * share;
-      v[k] = !counted ? 0 : c + k == column ? p - factor : p;
+      v[k] = !counted ? 0 : c + k == column ? p - whole : p;
     }
     pd_store_pack(dx + c, v);
   }
-}
-
-template <int lanes, typename T>
-__global__ void __launch_bounds__(PD_XENT_BLOCK)
-    pd_xent_grad_kernel(int64_t classes, int64_t first, const double *inverse, float factor, const float *scalar,
-                        const T *x, const int32_t *__restrict__ targets, const float *__restrict__ row_max,
-                        const float *__restrict__ sums, T *dx) {
-  const int64_t r = blockIdx.x;
-  const int32_t target = targets[r];
-  pd_xent_row_grad<lanes>(classes, pd_xent_factor(inverse, factor, scalar), x + r * classes, target != PD_IGNORE,
-                          target - first, row_max[r], sums[r], dx + r * classes);
-}
-
-template <int lanes, typename T>
-__global__ void __launch_bounds__(PD_XENT_BLOCK)
-    pd_classifier_kernel(int64_t rows, int64_t classes, const double *inverse, float factor, const float *scalar, T *x,
-                         const int32_t *__restrict__ targets, float *__restrict__ row_max, float *__restrict__ sums) {
-  const int64_t r = blockIdx.x;
-  x += r * classes;
-  const int32_t target = targets[r];
-  float largest;
-  const float sum = pd_row_sum_of_exponentials<lanes>(classes, x, &largest); /* its barriers: all have read the row */
-  if (threadIdx.x == 0) {
-    row_max[r] = largest;
-    sums[r] = sum;
-    sums[rows + r] = pd_xent_target(classes, 0, x, target, largest);
-  }
-  __syncthreads(); /* the target's logit is read before it is overwritten */
-  pd_xent_row_grad<lanes>(classes, pd_xent_factor(inverse, factor, scalar), x, target != PD_IGNORE, target, largest,
-                          sum, x);
 }
 
 /* ---- sums by one block, in double ---- */
@@ -290,15 +264,6 @@ static inline void pd_xent_grad(cudaStream_t stream, int64_t rows, int64_t class
                                 const int32_t *targets, const float *row_max, const float *sums, T *dx) {
   PD_XENT_LAUNCH(pd_xent_grad_kernel, rows, classes, T, classes, first, inverse, factor, scalar, x, targets, row_max,
                  sums, dx);
-}
-
-/* pd_xent, and the logits become their gradient: what they were is read once more from the cache */
-template <typename T>
-static inline void pd_classifier(cudaStream_t stream, int64_t rows, int64_t classes, const double *inverse,
-                                 float factor, const float *scalar, T *x, const int32_t *targets, float *row_max,
-                                 float *sums) {
-  PD_XENT_LAUNCH(pd_classifier_kernel, rows, classes, T, rows, classes, inverse, factor, scalar, x, targets, row_max,
-                 sums);
 }
 
 /* *out, so far the bits of an integer, becomes *inverse times that integer */
