@@ -114,9 +114,9 @@ void pd_device_tied_send(pd_device *device, int slot, const void *from, int64_t 
 void pd_device_tied_receive(pd_device *device, int slot, void *into, int64_t bytes, int peer);
 void pd_device_tied_wait(pd_device *device);
 
-/* The norm of all gradients; a list of several updates has one set of squares for each. Tensor `index` (of pd_device_tensors, in program order) contributes the squares of its n
- * elements at x; `split`: of this tensor-parallel rank's part. Each is added once in the pipeline and, unless split, on
- * every tensor-parallel rank. */
+/* The norm of all gradients; a list of several updates has one set of squares for each. Tensor `index` (of
+ * pd_device_tensors, in program order) contributes the squares of n elements at x; `split`: of this tensor-parallel rank's
+ * part. Each is added once in the pipeline and, unless split, on every tensor-parallel rank. */
 int pd_device_tensors(const pd_program *program);
 void pd_device_add_squares(pd_device *device, int set, int index, bool split, int64_t n, const void *x);
 /* The norm, and the factor of gradients that clipping makes of it. */
