@@ -195,6 +195,17 @@ static void forget_old(const char *directory, int64_t newest, int64_t keep) {
   free(steps);
 }
 
+/* A run that was resumed from an earlier checkpoint comes by steps that have one already: the two change names, so that
+ * one of them is there at every moment. File systems that cannot do that lose the old one first. */
+static void publish(const char *temporary, const char *final) {
+  if (renameat2(AT_FDCWD, temporary, AT_FDCWD, final, RENAME_EXCHANGE) == 0) {
+    remove_directory(temporary);
+    return;
+  }
+  if (errno != ENOENT) remove_directory(final);
+  if (rename(temporary, final) != 0) cannot("write", final);
+}
+
 void pd_checkpoint_save(pd_run *run, pd_position position) {
   const char *directory = run->options.checkpoint;
   const bool first = run->world.rank == 0;
@@ -217,8 +228,7 @@ void pd_checkpoint_save(pd_run *run, pd_position position) {
   if (first) {
     write_state(run, temporary, position);
     sync_path(temporary, O_DIRECTORY);
-    remove_directory(final); /* of a run that was resumed from an earlier one */
-    if (rename(temporary, final) != 0) cannot("write", final);
+    publish(temporary, final);
     sync_path(directory, O_DIRECTORY);
     move_latest(directory, position.step);
     forget_old(directory, position.step, run->options.keep);

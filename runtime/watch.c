@@ -265,8 +265,7 @@ bool pd_watch_asked_to_end(const pd_world *world) {
 static _Noreturn void on_late_start(int signal) {
   static const char text[] =
       "error: the ranks did not find each other in time (--timeout bounds this too): is every rank the same program, "
-      "and "
-      "can the hosts reach each other? OMPI_MCA_btl_tcp_if_include names the network interface to use\n";
+      "and can the hosts reach each other? OMPI_MCA_btl_tcp_if_include names the network interface to use\n";
   (void)signal;
   if (pd_launch_rank() != 0) pause_ms(2000); /* rank 0 speaks for all, if it is there */
   if (write(STDERR_FILENO, text, sizeof text - 1) < 0) _exit(PD_EXIT_PEER);

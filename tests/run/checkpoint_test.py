@@ -98,6 +98,21 @@ def test_what_is_in_one():
     check(sorted(os.listdir(os.path.join(place, "ck"))) == ["latest"] + ["step-%08d" % step for step in range(1, 21)], os.listdir(os.path.join(place, "ck")))
 
 
+def test_a_step_that_has_a_checkpoint_already():
+    """The new one takes the place of the old one at once, even of one that cannot be removed."""
+    place = directory()
+    shutil.copytree(os.path.join(whole(), "ck"), os.path.join(place, "ck"), symlinks=True)
+    old = checkpoint(place, 6)
+    with open(os.path.join(old, "weights.safetensors"), "w") as file:
+        file.write("of another run")
+    os.mkdir(os.path.join(old, "notes"))
+    run(program(), place, "--resume=" + checkpoint(place, 5), "--checkpoint=ck", "--save-every=1", "--steps=6")
+    got, wanted = contents(checkpoint(place, 6)), contents(checkpoint(whole(), 6))
+    tensors_equal(got[0], wanted[0], "the checkpoint of step 6")
+    check(not os.path.exists(os.path.join(old, "notes")), "it is the new one")
+    check(os.readlink(os.path.join(place, "ck", "latest")) == "step-00000006", "latest")
+
+
 def resumed(layout, step, origin=None):
     """A run of `layout` that goes on from step `step` of another; its place."""
     place = directory()
