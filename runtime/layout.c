@@ -355,6 +355,7 @@ static void place_device(context *c) {
   layout->partial_squares = place(c, PD_MEMORY_WORKSPACE, PD_NORM_PARTS * (int64_t)sizeof(double));
   layout->constants = place(c, PD_MEMORY_WORKSPACE, program->constant_count * (int64_t)sizeof(float));
   layout->products = place(c, PD_MEMORY_WORKSPACE, program->product_space);
+  layout->product_row = place(c, PD_MEMORY_WORKSPACE, program->product_row);
 }
 
 static void place_workspace(context *c) {

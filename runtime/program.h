@@ -110,9 +110,16 @@ typedef struct pd_data_info {
 } pd_data_info;
 
 /* A product of the cuda target: C[m,n] = op(A) op(B), rows packed as in pd_kernels' gemm, `batch` of them one after the
- * other. Element sizes: 4 is f32, 2 is bf16. What a product does to its result on the way: adds a row; adds a row, keeps
- * that and takes its gelu; multiplies by the derivative of gelu at what was kept. */
-typedef enum pd_epilogue { PD_EPILOGUE_NONE, PD_EPILOGUE_BIAS, PD_EPILOGUE_BIAS_GELU, PD_EPILOGUE_GELU_GRAD } pd_epilogue;
+ * other. Element sizes: 4 is f32, 2 is bf16. What a product does on the way: adds a row to its result; adds a row, keeps
+ * that and takes its gelu; multiplies by the derivative of gelu at what was kept; sums the rows of B, which are what a row
+ * that was added has for a gradient. */
+typedef enum pd_epilogue {
+  PD_EPILOGUE_NONE,
+  PD_EPILOGUE_BIAS,
+  PD_EPILOGUE_BIAS_GELU,
+  PD_EPILOGUE_GELU_GRAD,
+  PD_EPILOGUE_ROW_SUMS
+} pd_epilogue;
 typedef struct pd_product_plan pd_product_plan;
 typedef struct pd_product {
   bool ta, tb, accumulate; /* accumulate: C += */
@@ -170,6 +177,7 @@ typedef struct pd_program {
   double forward_flops, step_flops; /* one whole step of the whole program, for MFU */
   /* of the cuda target */
   int64_t product_space;    /* bytes that products may use as they like */
+  int64_t product_row;      /* bytes of the longest row that a product with PD_EPILOGUE_ROW_SUMS writes */
   int constant_count;
   const float *constants;   /* numbers that kernels want in memory */
   int product_count;

@@ -217,13 +217,21 @@ static void describe_recipe(Arena *arena, const Config *config, pd_program *prog
 }
 
 /* Constants in memory, in the order of the graph's values, and the space that products need if there are any. */
-static void describe_cuda(Arena *arena, const Graph *graph, pd_program *program) {
+static void describe_cuda(Arena *arena, const Graph *graph, const Config *config, pd_program *program) {
   float *constants = ARENA_ARRAY(arena, float, graph->values.count + 1);
   for (uint32_t v = 0; v < graph->values.count; v++)
     if (graph->values.at[v].kind == VALUE_CONST) constants[program->constant_count++] = (float)graph->values.at[v].number;
   program->constants = constants;
   for (uint32_t i = 0; i < graph->ops.count; i++)
     if (graph->ops.at[i].kind == OP_CONTRACT) program->product_space = (int64_t)32 << 20;
+  for (uint32_t s = 0; s < graph->segments.count; s++) {
+    const IdVec *list = segment_list(&graph->segments.at[s], FUNCTION_WEIGHT_GRAD);
+    for (uint32_t i = 0; i < list->count; i++) {
+      if (find_product_of_row_sum(graph, list, list->at[i]) == NO_ID) continue;
+      const int64_t bytes = value_local_elements(graph, config, graph->ops.at[list->at[i]].out[0]) * (int64_t)sizeof(float);
+      if (bytes > program->product_row) program->product_row = bytes;
+    }
+  }
 }
 
 pd_program *describe_program(Arena *arena, const Graph *graph, const Config *config, const MemoryPlan *memory, const char *compiler) {
@@ -250,7 +258,7 @@ pd_program *describe_program(Arena *arena, const Graph *graph, const Config *con
   for (uint32_t k = 0; k < graph->metrics.count; k++) metrics[k] = graph->metrics.at[k].name;
   program->metrics = metrics;
   program->metric_count = (int)graph->metrics.count;
-  if (config->target == TARGET_CUDA) describe_cuda(arena, graph, program);
+  if (config->target == TARGET_CUDA) describe_cuda(arena, graph, config, program);
   double forward = 0, all = 0;
   for (uint32_t s = 0; s < graph->segments.count; s++) {
     const Segment *segment = &graph->segments.at[s];

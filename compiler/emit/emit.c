@@ -36,7 +36,7 @@ void emit_c(const EmitInput *input, Text *out) {
 
 static void write_products(Writer *w) {
   static const char *const epilogues[] = {"", ", .epilogue = PD_EPILOGUE_BIAS", ", .epilogue = PD_EPILOGUE_BIAS_GELU",
-                                          ", .epilogue = PD_EPILOGUE_GELU_GRAD"};
+                                          ", .epilogue = PD_EPILOGUE_GELU_GRAD", ", .epilogue = PD_EPILOGUE_ROW_SUMS"};
   if (!w->products.count) return;
   write_line(w, "/* matrix products, by cuBLASLt; the plans are made at the start */");
   write_line(w, "static pd_product products[] = {");

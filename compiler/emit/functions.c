@@ -134,6 +134,8 @@ static void write_function(Writer *w, FunctionKind kind) {
                                  w->graph->ops.at[list->at[i + 1]].accumulate == NO_ID
                              ? write_fused_product(w, list->at + i, end - i)
                              : 0;
+      if (!written && w->cuda && kind == FUNCTION_WEIGHT_GRAD)
+        written = is_summed_by_product(w, list, list->at[i]) || write_summing_product(w, list, list->at[i]);
       if (!written) write_operation(w, list->at[i]);
       i += written ? written : 1;
     }

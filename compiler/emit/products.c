@@ -173,6 +173,14 @@ typedef struct Gemm {
   bool swapped;
 } Gemm;
 
+/* C^T = B^T A^T as a row-major product of its own: B^T is its first operand. */
+static pd_product unswapped(const Gemm *gemm) {
+  pd_product product = gemm->product;
+  product.ta = !gemm->product.tb, product.tb = !gemm->product.ta;
+  product.m = gemm->product.n, product.n = gemm->product.m;
+  return product;
+}
+
 static bool find_gemm(const Writer *w, const Op *op, const Labels *labels, Gemm *gemm) {
   const Value *values[3] = {&w->graph->values.at[op->in[0]], &w->graph->values.at[op->in[1]], &w->graph->values.at[op->out[0]]};
   uint8_t order[ROLES][MAX_RANK];
@@ -223,14 +231,9 @@ static bool write_gemm(Writer *w, const Op *op, const Labels *labels) {
   if (!find_gemm(w, op, labels, &gemm)) return false;
   pd_product p = gemm.product;
   const char *pa = write_name(w, op->in[0]), *pb = write_name(w, op->in[1]), *pc = target(w, op);
-  if (!w->cuda) {
-    write_host_gemm(w, &p, gemm.swapped, pa, pb, pc);
-  } else if (gemm.swapped) {
-    p.ta = !gemm.product.tb, p.tb = !gemm.product.ta, p.m = gemm.product.n, p.n = gemm.product.m;
-    write_multiply(w, p, pb, pa, pc);
-  } else {
-    write_multiply(w, p, pa, pb, pc);
-  }
+  if (!w->cuda) write_host_gemm(w, &p, gemm.swapped, pa, pb, pc);
+  else if (gemm.swapped) write_multiply(w, unswapped(&gemm), pb, pa, pc);
+  else write_multiply(w, p, pa, pb, pc);
   return true;
 }
 
@@ -241,11 +244,12 @@ static bool is_product(const Writer *w, const Op *op, const Labels *labels) {
   return op->in_count == 2 && (op->real[0] == 0 || op->real[0] == 1) && !(sums_batch && w->function == FUNCTION_FORWARD);
 }
 
-bool find_plain_product(const Writer *w, const Op *op, pd_product *product) {
+bool find_plain_product(const Writer *w, const Op *op, pd_product *product, Id operands[2]) {
   Labels labels = labels_of(w, op);
   Gemm gemm;
-  if (!is_product(w, op, &labels) || !find_gemm(w, op, &labels, &gemm) || gemm.swapped || gemm.product.batch > 1) return false;
-  *product = gemm.product;
+  if (!is_product(w, op, &labels) || !find_gemm(w, op, &labels, &gemm) || gemm.product.batch > 1) return false;
+  *product = gemm.swapped ? unswapped(&gemm) : gemm.product;
+  operands[0] = op->in[gemm.swapped], operands[1] = op->in[!gemm.swapped];
   return true;
 }
 

@@ -103,7 +103,8 @@ static void write_rest(Writer *w, const pd_program *p) {
 }
 
 static void write_cuda_members(Writer *w, const pd_program *p) {
-  write_line(w, ".target = PD_TARGET_CUDA, .product_space = %lld,", (long long)p->product_space);
+  write_line(w, ".target = PD_TARGET_CUDA, .product_space = %lld, .product_row = %lld,", (long long)p->product_space,
+             (long long)p->product_row);
   if (p->constant_count) write_line(w, ".constants = constants, .constant_count = %d,", p->constant_count);
   if (w->products.count) write_line(w, ".products = products, .product_count = %u,", w->products.count);
 }

@@ -76,12 +76,19 @@ void write_fused(Writer *w, const Id *ops, uint32_t count);
 void write_product(Writer *w, const Op *op);
 void write_image(Writer *w, const Op *op);
 void write_batchnorm(Writer *w, const Op *op);
-/* Whether an operation is one row-major product, and which; its number in the program's table. */
-bool find_plain_product(const Writer *w, const Op *op, pd_product *product);
+/* Whether an operation is one row-major product, which, and of which operands; its number in the program's table. */
+bool find_plain_product(const Writer *w, const Op *op, pd_product *product, Id operands[2]);
 uint32_t product_number(Writer *w, const pd_product *product);
 /* epilogues.c: a product and the fused group behind it, `count` operations in all; returns count, or 0 if the group is no
  * epilogue and nothing was written. */
 uint32_t write_fused_product(Writer *w, const Id *ops, uint32_t count);
+/* Operation `sum` of a list of weight gradients may be the sum over rows of an operand of a product there, the gradient of
+ * a row that was added to the product's result: the first such product, else NO_ID. */
+Id find_product_of_row_sum(const Graph *graph, const IdVec *list, Id sum);
+/* Product `op` and such a sum in one; false, and nothing written, if it has none. The sum is then not written at its own
+ * place, which the other one tells. */
+bool write_summing_product(Writer *w, const IdVec *list, Id op);
+bool is_summed_by_product(const Writer *w, const IdVec *list, Id sum);
 /* Type of what an operation writes, a gradient's accumulator or its result, and that as an argument. */
 const char *write_target_type(const Writer *w, const Op *op);
 void call_target(Call *call, const Op *op);

@@ -11,6 +11,8 @@ void pd_multiply(const pd_frame *f, const pd_product *product, const void *a, co
 /* The same with an epilogue: `row` of n elements, NULL if it has none; `kept` [m,n], what gelu is taken of. */
 void pd_multiply_fused(const pd_frame *f, const pd_product *product, const void *a, const void *b, const void *row,
                        void *kept, void *c);
+/* c += op(a) b, and sums[j] += the sum over rows of column j of b; `sums` has n elements, f32 as c */
+void pd_multiply_sum_rows(const pd_frame *f, const pd_product *product, const void *a, const void *b, void *c, void *sums);
 void pd_move(const pd_frame *f, void *to, const void *from, int64_t bytes);
 /* Sums, or the largest, over the tensor-parallel ranks, in place. element_bytes: 4 is f32, 2 is bf16. */
 void pd_tensor_sum(const pd_frame *f, void *x, int64_t n, int element_bytes);

@@ -75,12 +75,13 @@ static void set_kept(pd_product_plan *plan, const void *kept) {
 /* The algorithm is chosen with some addresses, as aligned as the later ones. */
 static void set_epilogue(const pd_device *device, pd_product_plan *plan, const pd_product *product) {
   static const cublasLtEpilogue_t epilogues[] = {CUBLASLT_EPILOGUE_DEFAULT, CUBLASLT_EPILOGUE_BIAS,
-                                                 CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU};
+                                                 CUBLASLT_EPILOGUE_GELU_AUX_BIAS, CUBLASLT_EPILOGUE_DGELU,
+                                                 CUBLASLT_EPILOGUE_BGRADA /* A of the column-major product is b */};
   const cublasLtEpilogue_t epilogue = epilogues[product->epilogue];
   CUBLAS_CHECK(
       cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
   if (product->epilogue != PD_EPILOGUE_GELU_GRAD) set_row(plan, device->memory + device->layout->products);
-  if (product->epilogue == PD_EPILOGUE_BIAS) return;
+  if (product->epilogue == PD_EPILOGUE_BIAS || product->epilogue == PD_EPILOGUE_ROW_SUMS) return;
   set_kept(plan, device->memory + device->layout->products);
   CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &product->n,
                                               sizeof product->n));
@@ -144,4 +145,12 @@ void pd_multiply_fused(const pd_frame *f, const pd_product *product, const void 
   if (row != NULL) set_row(product->plan, row);
   if (kept != NULL) set_kept(product->plan, kept);
   pd_multiply(f, product, a, b, c);
+}
+
+/* cuBLASLt writes the sums; that of micro-batches is made here. */
+void pd_multiply_sum_rows(const pd_frame *f, const pd_product *product, const void *a, const void *b, void *c, void *sums) {
+  void *row = f->device->memory + f->device->layout->product_row;
+  set_row(product->plan, row);
+  pd_multiply(f, product, a, b, c);
+  pd_cuda_add(f->device->compute, true, product->n, row, sums);
 }
