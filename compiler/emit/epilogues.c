@@ -106,6 +106,8 @@ static bool accumulates_product_of(const Op *op, Id operand) {
 
 Id find_product_of_row_sum(const Graph *graph, const IdVec *list, Id sum) {
   const Op *op = &graph->ops.at[sum];
+  for (uint32_t i = 0; i < list->count && list->at[i] != sum; i++)
+    if (is_row_sum(graph, &graph->ops.at[list->at[i]]) && graph->ops.at[list->at[i]].in[0] == op->in[0]) return NO_ID; /* one is enough */
   for (uint32_t i = 0; i < list->count && is_row_sum(graph, op); i++)
     if (accumulates_product_of(&graph->ops.at[list->at[i]], op->in[0])) return list->at[i];
   return NO_ID;

@@ -83,7 +83,7 @@ uint32_t product_number(Writer *w, const pd_product *product);
  * epilogue and nothing was written. */
 uint32_t write_fused_product(Writer *w, const Id *ops, uint32_t count);
 /* Operation `sum` of a list of weight gradients may be the sum over rows of an operand of a product there, the gradient of
- * a row that was added to the product's result: the first such product, else NO_ID. */
+ * a row that was added to the product's result: the first such product for the first such sum, else NO_ID. */
 Id find_product_of_row_sum(const Graph *graph, const IdVec *list, Id sum);
 /* Product `op` and such a sum in one; false, and nothing written, if it has none. The sum is then not written at its own
  * place, which the other one tells. */

@@ -20,9 +20,10 @@ shard < batch=dp; ffn=tp; >
 optimizer < kind=sgd; lr=0.5; momentum=0.9; >
 data < shuffle=off; >
 model drop(tokens: i32[batch, seq], targets: i32[batch, seq]) {
-  param table: [word, embed] = normal(0.02), up: [embed, ffn] = normal(0.1), down: [ffn, embed] = normal(0.1);
+  param table: [word, embed] = normal(0.02), up: [embed, ffn] = normal(0.1), down: [ffn, embed] = normal(0.1),
+    left: [ffn] = normal(0.1), right: [ffn] = normal(0.1);
   h = dropout(gather(table, tokens), 0.2);
-  h = h + dropout(gelu(h @ up) @ down, 0.1);
+  h = h + dropout(gelu(h @ up + left + right) @ down, 0.1); // two rows with one gradient
   logits = h @ transpose(table);
   metric accuracy = accuracy(logits, targets);
   loss xent(logits, targets);
