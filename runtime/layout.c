@@ -40,6 +40,7 @@ typedef struct context {
   const pd_program *program;
   const pd_pipeline *pipeline;
   int rank;
+  int64_t bucket_bytes; /* at most, of one bucket */
   pd_layout *layout;
   int64_t used[PD_MEMORY_CLASSES];
 } context;
@@ -128,7 +129,7 @@ static bool tied_is_held(const context *c, int param) {
 /* ---- the block: one malloc for all tables ---- */
 
 typedef struct sizes {
-  int64_t chunks, units, tied, slots, buckets;
+  int64_t chunks, units, tied, slots, gradients; /* the last: bytes */
 } sizes;
 
 static int64_t gradient_bytes(const pd_program *program, const pd_segment_info *segment) {
@@ -145,7 +146,7 @@ static sizes measure(const context *c) {
       int64_t trip;
       pd_unit_locate(c->program, u, &segment, &trip);
       n.units++;
-      n.buckets += 2 + gradient_bytes(c->program, &c->program->segments[segment]) / PD_BUCKET_BYTES;
+      n.gradients += gradient_bytes(c->program, &c->program->segments[segment]);
     }
   }
   for (int p = 0; p < c->program->param_count; p++) {
@@ -153,9 +154,15 @@ static sizes measure(const context *c) {
     bool used;
     n.tied++;
     n.slots += tied_slots(c, p, NULL, &used);
-    n.buckets += 1 + c->program->params[p].elements * pd_wide_bytes(c->program) / PD_BUCKET_BYTES;
+    n.gradients += c->program->params[p].elements * pd_wide_bytes(c->program);
   }
   return n;
+}
+
+/* A multiple of PD_BUCKET_BYTES, so that even a huge model's plan has not many more than PD_BUCKETS_USUAL of them a rank. */
+static int64_t bucket_bytes(int64_t gradients) {
+  const int64_t most = (int64_t)PD_BUCKET_BYTES * PD_BUCKETS_USUAL;
+  return PD_BUCKET_BYTES * largest(1, (gradients + most - 1) / most);
 }
 
 static void *carve(char **at, int64_t count, size_t size) {
@@ -407,7 +414,7 @@ static void add_bucket(pd_layout *layout, pd_bucket bucket) {
 
 /* `elements` from byte `offset` on, cut into pieces of at most a bucket. */
 static void add_cut(const context *c, pd_bucket whole) {
-  int64_t most = PD_BUCKET_BYTES / pd_wide_bytes(c->program);
+  int64_t most = c->bucket_bytes / pd_wide_bytes(c->program);
   for (int64_t done = 0; done < whole.elements; done += most) {
     pd_bucket piece = whole;
     piece.offset += done * pd_wide_bytes(c->program);
@@ -422,7 +429,7 @@ static void bucket_chunk(const context *c, const pd_chunk_plan *plan) {
     const pd_unit_plan *unit = &plan->units[u];
     if (unit->gradients == PD_NONE) continue;
     int64_t elements = gradient_bytes(c->program, &c->program->segments[unit->segment]) / pd_wide_bytes(c->program);
-    if ((open.elements + elements) * pd_wide_bytes(c->program) > PD_BUCKET_BYTES) {
+    if ((open.elements + elements) * pd_wide_bytes(c->program) > c->bucket_bytes) {
       add_cut(c, open);
       open.elements = 0;
     }
@@ -506,11 +513,13 @@ static void point_units_at_tied(const context *c) {
 }
 
 pd_layout *pd_layout_new(const pd_program *program, const pd_pipeline *pipeline, int pp_rank) {
-  context c = {program, pipeline, pp_rank, NULL, {0}};
+  context c = {program, pipeline, pp_rank, 0, NULL, {0}};
   sizes n = measure(&c);
+  c.bucket_bytes = bucket_bytes(n.gradients);
+  const int64_t buckets = 2 * n.units + n.tied + n.gradients / c.bucket_bytes;
   size_t bytes = sizeof(pd_layout) + (size_t)n.chunks * sizeof(pd_chunk_plan) + (size_t)n.units * sizeof(pd_unit_plan) +
                  (size_t)n.tied * sizeof(pd_tied_plan) + (size_t)n.slots * sizeof(pd_tied_slot) +
-                 (size_t)n.buckets * sizeof(pd_bucket) + 6 * 64;
+                 (size_t)buckets * sizeof(pd_bucket) + 6 * 64;
   char *at = calloc(1, bytes);
   if (at == NULL) abort();
   pd_layout *layout = c.layout = carve(&at, 1, sizeof(pd_layout));
@@ -521,7 +530,7 @@ pd_layout *pd_layout_new(const pd_program *program, const pd_pipeline *pipeline,
   pd_unit_plan *units = carve(&at, n.units, sizeof(pd_unit_plan));
   layout->tied = carve(&at, n.tied, sizeof(pd_tied_plan));
   pd_tied_slot *slots = carve(&at, n.slots, sizeof(pd_tied_slot));
-  layout->buckets = carve(&at, n.buckets, sizeof(pd_bucket));
+  layout->buckets = carve(&at, buckets, sizeof(pd_bucket));
   for (int chunk = 0; chunk < pipeline->chunk_count; chunk++) {
     if (pipeline->rank_of[chunk] != pp_rank) continue;
     plan_chunk(&c, &layout->chunks[layout->chunk_count++], chunk, units);

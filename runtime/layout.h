@@ -30,10 +30,12 @@ int64_t pd_layout_bytes(const pd_layout *layout, pd_memory_class kind);
 int64_t pd_layout_total(const pd_layout *layout);
 
 /* Gradient buckets of this rank in the order in which they become final: contiguous gradient elements of whole units (a
- * large unit is cut), at most PD_BUCKET_BYTES each. Tied parameters come last, one bucket run each. */
+ * large unit is cut), at most PD_BUCKET_BYTES each, or a multiple of that where a rank would have more than
+ * PD_BUCKETS_USUAL of them. Tied parameters come last, one bucket run each. */
 #ifndef PD_BUCKET_BYTES /* tests make it small */
 #define PD_BUCKET_BYTES (16 << 20)
 #endif
+#define PD_BUCKETS_USUAL 1024
 #define PD_NORM_PARTS 1024 /* cuda target: parts of a sum of squares (templates/cuda/pd_optimizer.cuh) */
 
 typedef struct pd_bucket {

@@ -109,7 +109,7 @@ bool limits_check(const Graph *graph, const Config *config, Diagnostics *diagnos
           return too_many(diagnostics, op->span, "its results have too many bytes", bytes, most_counted);
       }
   }
-  double weights = 0; /* of all stages, on one tensor-parallel rank: gradients are planned in buckets */
+  double weights = 0; /* of all stages, on one tensor-parallel rank */
   for (uint32_t i = 0; i < graph->params.count; i++) {
     const Param *param = &graph->params.at[i];
     double trips = param->per_trip && param->segment != NO_ID ? (double)graph->segments.at[param->segment].trips : 1;

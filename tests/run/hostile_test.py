@@ -164,6 +164,20 @@ def test_standard_output_that_is_full():
         check(result.returncode == 2 and b"No space left" in result.stderr, "pdc %s: %s" % (words, result))
 
 
+def test_the_plan_of_a_huge_model():
+    """Buckets grow with a model, so its plan does not: GPT-3 with 7 and with 40,000 billion parameters."""
+    path, lengths = os.path.join(directory(), "huge.pd"), []
+    with open(os.path.join(harness.ROOT, "tests", "programs", "reference", "gpt3-175b.pd")) as file:
+        text = file.read()
+    for factor in (4, 1000):
+        with open(path, "w") as file:
+            file.write(text.replace("ffn = 4 * embed", "ffn = %d * embed" % factor))
+        result = harness.command([harness.PDC, "--emit=plan", path], 30)
+        check(result.code == 0 and result.seconds < 10, result.describe()[:1000])
+        lengths.append(len(result.out))
+    check(lengths[0] < lengths[1] < 2 * lengths[0], "plans of %s bytes" % lengths)
+
+
 def test_nothing_is_written_over_a_source():
     place = directory()
     sources = {"m.pd": 'import "lib.pd" as lib;\n' + model("  h = lib.twice(h);\n"), "lib.pd": "block twice(x: [..]) -> [..] {\n  return x * 2;\n}\n"}

@@ -427,13 +427,13 @@ Test(layout, tied_parameters) {
 /* ---- buckets ---- */
 
 /* Every gradient of a unit lies in exactly one bucket, in the order in which they become final. */
-static void check_buckets(const pd_program *program, const pd_layout *layout, int expected) {
+static void check_buckets_of(const pd_program *program, const pd_layout *layout, int expected, int64_t most) {
   const pd_bucket *buckets;
   int count = pd_layout_buckets(layout, &buckets);
   if (expected >= 0) cr_assert_eq(count, expected, "%d buckets", count);
   int64_t covered = 0, held = 0;
   for (int b = 0; b < count; b++) {
-    cr_assert_leq(buckets[b].elements * program->real_bytes, PD_BUCKET_BYTES);
+    cr_assert_leq(buckets[b].elements * program->real_bytes, most);
     cr_assert_gt(buckets[b].elements, 0);
     cr_assert_eq(buckets[b].chunk == PD_NONE, buckets[b].param != PD_NONE);
     if (b > 0) cr_assert(buckets[b].chunk == PD_NONE || buckets[b - 1].chunk != PD_NONE, "tied ones are last");
@@ -453,6 +453,10 @@ static void check_buckets(const pd_program *program, const pd_layout *layout, in
     }
   }
   cr_assert_eq(covered, held);
+}
+
+static void check_buckets(const pd_program *program, const pd_layout *layout, int expected) {
+  check_buckets_of(program, layout, expected, PD_BUCKET_BYTES);
 }
 
 Test(layout, small_units_share_a_bucket_and_large_ones_are_cut) {
@@ -476,6 +480,16 @@ Test(layout, small_units_share_a_bucket_and_large_ones_are_cut) {
   check_buckets(&s.program, layout, 20);
   pd_layout_buckets(layout, &buckets);
   cr_assert(buckets[0].unit == 6 && buckets[2].unit == 6 && buckets[3].unit == 5);
+  pd_layout_free(layout);
+}
+
+Test(layout, buckets_of_a_huge_model_are_larger) {
+  static sample s;
+  static pipe p;
+  sample_make(&s, 6, 16, (int64_t)PD_BUCKET_BYTES / 4 * 1000, 16); /* 6000 of the usual size */
+  on_one_rank(&p, &s);
+  pd_layout *layout = pd_layout_new(&s.program, &p.pipeline, 0);
+  check_buckets_of(&s.program, layout, 6 * 167 + 1, 6 * PD_BUCKET_BYTES); /* 1000 / 6 a unit, the tied one */
   pd_layout_free(layout);
 }
 
@@ -571,7 +585,7 @@ Test(layout, sizes_beyond_32_bits) {
   cr_assert_eq(pd_layout_bytes(layout, PD_MEMORY_PARAMETERS), 4 * (96 * weights + tied) + 64);
   cr_assert_eq(pd_layout_bytes(layout, PD_MEMORY_OPTIMIZER), 8 * (96 * weights + tied) + 128);
   cr_assert_eq(pd_layout_bytes(layout, PD_MEMORY_GRADIENTS), 4 * (96 * weights + 2 * tied) + 64);
-  check_buckets(&s.program, layout, -1);
+  check_buckets_of(&s.program, layout, -1, INT64_C(41) * PD_BUCKET_BYTES); /* 650 GiB of gradients on one rank */
   check_tight(&s.program, layout);
   pd_layout_free(layout);
 }
