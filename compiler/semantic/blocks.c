@@ -241,6 +241,10 @@ static bool place_arguments(Arguments *a, uint32_t count, Expr *const *args, con
     if (names[i].text) usable &= bind_named_argument(a, &names[i], args[i]);
   for (uint32_t i = 0; i < count; i++) {
     if (names[i].text) continue;
+    bool compared = false;
+    for (uint32_t k = 0; k < item->input_count; k++) compared |= is_compared(args[i], item->inputs[k].name.text);
+    for (uint32_t k = 0; k < item->size_count; k++) compared |= is_compared(args[i], item->sizes[k].text);
+    if (compared && report_compared(a->sem, a->caller, args[i])) return false;
     while (next < item->input_count && a->given[next]) next++;
     if (next < item->input_count) {
       a->given[next] = args[i];

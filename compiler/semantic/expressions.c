@@ -62,6 +62,22 @@ bool is_initialiser(const char *name) {
   return !strcmp(name, "normal") || !strcmp(name, "uniform") || !strcmp(name, "kaiming") || !strcmp(name, "xavier");
 }
 
+bool is_compared(const Expr *given, const char *name) {
+  return given->kind == EXPR_BINARY && given->op == EXPR_OP_EQ && !given->parens && given->args[0]->kind == EXPR_NAME &&
+         !strcmp(given->args[0]->name.text, name);
+}
+
+bool report_compared(Sem *sem, Frame *frame, const Expr *given) {
+  const Name *name = &given->args[0]->name;
+  const Local *local = find_local(frame, name->text);
+  bool known =
+      local ? local->is_size || local->value.kind == VAL_NUMBER : find_symbol(sem, frame->unit, name->text) != NULL;
+  if (known) return false;
+  Diag *diag = report(sem, "E0215", given->op_span, "`==` compares, and an argument is given with `=`");
+  diag_help(diag, "write `%s=%s`", name->text, source_text(sem, given->args[1]->span, 40));
+  return true;
+}
+
 void report_unknown_call(Sem *sem, Frame *frame, const Expr *expr) {
   const char *name = expr->name.text;
   const Local *local = find_local(frame, name);

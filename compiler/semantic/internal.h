@@ -195,6 +195,7 @@ struct Sem {
   const Expr *rate; /* lr = … */
 
   Table unknown;      /* names reported as unknown: told once */
+  Table mistyped;     /* inputs reported as of another type: told once */
   const Frame *frame; /* innermost block being elaborated, NULL: none */
 
   /* the draft */
@@ -223,6 +224,8 @@ Diag *report(const Sem *sem, const char *code, Span span, const char *format, ..
     __attribute__((format(printf, 4, 5)));
 /* True the first time that a name is found to be unknown. */
 bool first_unknown(Sem *sem, const char *name);
+/* True the first time that an input is found to have the wrong type of elements. */
+bool first_mistyped(Sem *sem, const char *name);
 Symbol *unit_symbol(const Unit *unit, const char *name);
 /* Resolves `name` or `module.name` from a unit; NULL when there is none. */
 Symbol *find_symbol(Sem *sem, const Unit *unit, const char *dotted);
@@ -329,6 +332,10 @@ void window_help(Sem *sem, Diag *diag, Id value, unsigned position, int64_t want
  * one is paid back with sem->depth--. */
 bool go_deeper(Sem *sem, Span span);
 Val eval(Sem *sem, Frame *frame, const Expr *expr);
+/* True when an argument says `name == value`. */
+bool is_compared(const Expr *given, const char *name);
+/* Reports such an argument as a slip for `name=value`; false when `name` is a constant, so that it may be meant. */
+bool report_compared(Sem *sem, Frame *frame, const Expr *given);
 /* What only an initialiser may say: `normal` … */
 bool is_initialiser(const char *name);
 /* Reports that a call is of nothing that can be called. */

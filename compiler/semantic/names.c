@@ -65,6 +65,12 @@ bool first_unknown(Sem *sem, const char *name) {
   return true;
 }
 
+bool first_mistyped(Sem *sem, const char *name) {
+  if (table_get(&sem->mistyped, name)) return false;
+  table_put(sem->arena, &sem->mistyped, name, sem);
+  return true;
+}
+
 Symbol *unit_symbol(const Unit *unit, const char *name) {
   return table_get(&unit->symbols, name);
 }

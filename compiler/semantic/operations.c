@@ -82,10 +82,14 @@ Val tensor_value(Call *call, const Expr *expr, Val v, DType dtype) {
   if (v.kind != VAL_TENSOR)
     return fail(call, "E0308", expr->span, "`%s` needs a tensor, and `%s` is %s", call->row->name,
                 source_of(call, expr), v.kind == VAL_TUPLE ? "several tensors" : const_kind_name(v.number.kind));
-  if (value_at(sem, v.value)->dtype != dtype)
-    return fail(call, "E0309", expr->span, "`%s` needs %s here, and `%s` is %s", call->row->name,
-                dtype == DT_I32 ? "integers (i32)" : "real numbers", source_of(call, expr), shape_text(sem, v.value));
-  return v;
+  const Value *value = value_at(sem, v.value);
+  if (value->dtype == dtype) return v;
+  if (value->kind == VALUE_DATA && !first_mistyped(sem, value->name)) return val_error();
+  Diag *diag =
+      report(sem, "E0309", expr->span, "`%s` needs %s here, and `%s` is %s", call->row->name,
+             dtype == DT_I32 ? "integers (i32)" : "real numbers", source_of(call, expr), shape_text(sem, v.value));
+  if (value->kind == VALUE_DATA) diag_label(diag, value->span, "declared here");
+  return val_error();
 }
 
 Val tensor_expr(Call *call, const Expr *expr, DType dtype) {
@@ -242,6 +246,8 @@ Val call_operation(Sem *sem, Frame *frame, const Expr *expr, uint32_t count, Exp
     if (arg_names[i].text && !bind_named(&call, &arg_names[i], args[i], slots, slot_count)) return val_error();
   for (uint32_t i = 0; i < count; i++) {
     if (arg_names[i].text) continue;
+    for (unsigned k = 0; k < slot_count; k++)
+      if (is_compared(args[i], slots[k].name) && report_compared(sem, frame, args[i])) return val_error();
     /* with `*`, only the first argument has a place: the rest are the tensors, axes or sizes */
     while (next < slot_count && (call.slot[next] || (rest && next > 0))) next++;
     if (next < slot_count) {

@@ -233,6 +233,7 @@ static Item *add_item(Parser *parser, ItemKind kind, Span span) {
   item->kind = kind;
   item->span = span;
   vec_push(parser->arena, &parser->items, item);
+  parser->handed.count = 0;
   return item;
 }
 

@@ -264,20 +264,124 @@ exprs
 
 %%
 
+/* Of a state that parsing may go on from after an error, where that is. */
+static bool is_site(int state, Site *site) {
+  switch (YY_ACCESSING_SYMBOL(state)) {
+  case YYSYMBOL_stmts: *site = SITE_STATEMENT; return true;
+  case YYSYMBOL_keys: *site = SITE_SECTION; return true;
+  case YYSYMBOL_BLOCK:
+  case YYSYMBOL_MODEL: *site = SITE_HEADER; return true;
+  case YYSYMBOL_items: *site = SITE_ITEM; return true;
+  default: return false;
+  }
+}
+
 /* The innermost rule list that has a `resync`: what bison will pop its stack to. */
 static Site recovery_site(const yypcontext_t *context) {
-  for (const yy_state_t *state = context->yyssp; *state != 0; state--) {
-    switch (YY_ACCESSING_SYMBOL(*state)) {
-    case YYSYMBOL_stmts: return SITE_STATEMENT;
-    case YYSYMBOL_keys: return SITE_SECTION;
-    case YYSYMBOL_BLOCK:
-    case YYSYMBOL_MODEL: return SITE_HEADER;
-    case YYSYMBOL_items: return SITE_ITEM;
-    default: break;
-    }
-  }
-  return SITE_ITEM;
+  Site site = SITE_ITEM;
+  for (const yy_state_t *state = context->yyssp; *state != 0; state--)
+    if (is_site(*state, &site)) break;
+  return site;
 }
+
+/* --- dry runs: the same tables, without values and actions --- */
+
+static void dry_settle(DryRun *run, uint32_t index);
+
+void dry_begin(Arena *arena, DryRun *run) {
+  run->arena = arena;
+  run->states.count = run->starts.count = 0;
+  vec_push(arena, &run->states, 0);
+  vec_push(arena, &run->starts, 0);
+  dry_settle(run, 0);
+}
+
+void dry_copy(DryRun *to, const DryRun *from) {
+  to->states.count = to->starts.count = 0;
+  for (uint32_t i = 0; i < from->states.count; i++) {
+    vec_push(to->arena, &to->states, from->states.at[i]);
+    vec_push(to->arena, &to->starts, from->starts.at[i]);
+  }
+}
+
+static void dry_pop(DryRun *run, uint32_t count) {
+  run->states.count -= count;
+  run->starts.count -= count;
+}
+
+static void dry_push(DryRun *run, int state, uint32_t start) {
+  vec_push(run->arena, &run->states, state);
+  vec_push(run->arena, &run->starts, start);
+}
+
+static void dry_reduce(DryRun *run, int rule, uint32_t index) {
+  uint32_t length = (uint32_t)yyr2[rule];
+  uint32_t start = length > 0 ? run->starts.at[run->starts.count - length] : index;
+  dry_pop(run, length);
+  int symbol = yyr1[rule] - YYNTOKENS, top = run->states.at[run->states.count - 1];
+  int place = yypgoto[symbol] + top;
+  bool own = 0 <= place && place <= YYLAST && yycheck[place] == top;
+  dry_push(run, own ? yytable[place] : yydefgoto[symbol], start);
+}
+
+/* What no further token decides, as bison does before it asks for one. */
+static void dry_settle(DryRun *run, uint32_t index) {
+  for (;;) {
+    int state = run->states.at[run->states.count - 1];
+    if (!yypact_value_is_default(yypact[state]) || yydefact[state] == 0) return;
+    dry_reduce(run, yydefact[state], index);
+  }
+}
+
+static bool dry_symbol(DryRun *run, int symbol, uint32_t index) {
+  for (;;) {
+    int state = run->states.at[run->states.count - 1], place = yypact[state], rule = yydefact[state];
+    if (!yypact_value_is_default(place)) {
+      place += symbol;
+      if (0 <= place && place <= YYLAST && yycheck[place] == symbol) {
+        if (yytable[place] > 0) {
+          dry_push(run, yytable[place], index);
+          dry_settle(run, index + 1);
+          return true;
+        }
+        if (yytable_value_is_error(yytable[place])) return false;
+        rule = -yytable[place];
+      }
+    }
+    if (rule == 0) return false;
+    dry_reduce(run, rule, index);
+  }
+}
+
+/* True when the rules have `error` here. */
+static bool dry_takes_error(const DryRun *run) {
+  int place = yypact[run->states.at[run->states.count - 1]];
+  if (yypact_value_is_default(place)) return false;
+  place += YYSYMBOL_YYerror;
+  return 0 <= place && place <= YYLAST && yycheck[place] == YYSYMBOL_YYerror && yytable[place] > 0;
+}
+
+bool dry_take(DryRun *run, int kind, uint32_t index) {
+  if (kind != T_RESYNC) return dry_symbol(run, YYTRANSLATE(kind), index);
+  while (!dry_takes_error(run) && run->states.count > 1) dry_pop(run, 1);
+  return dry_symbol(run, YYSYMBOL_YYerror, index) && dry_symbol(run, YYSYMBOL_RESYNC, index);
+}
+
+uint32_t dry_rewind(DryRun *run, uint32_t index) {
+  uint32_t start = index;
+  Site site = SITE_ITEM;
+  while (run->states.count > 1 && !is_site(run->states.at[run->states.count - 1], &site)) {
+    start = run->starts.at[run->starts.count - 1];
+    dry_pop(run, 1);
+  }
+  if (site == SITE_HEADER && run->states.count > 1) { /* the word `block` or `model` too */
+    start = run->starts.at[run->starts.count - 1];
+    dry_pop(run, 1);
+  }
+  return start;
+}
+
+/* --- errors --- */
 
 static int yyreport_syntax_error(const yypcontext_t *context, Parser *parser) {
   yysymbol_kind_t symbols[YYNTOKENS];

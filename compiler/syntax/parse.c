@@ -53,6 +53,7 @@ int token_next(SyntaxValue *value, Span *span, Parser *parser) {
   if (diag_full(parser->all)) stop(parser);
   if (!parser->stopped) {
     token = token_take(parser);
+    if (parser->handed.count <= TOKENS_BACK) vec_push(parser->arena, &parser->handed, token);
     if (token.kind != T_RESYNC) {
       parser->earlier = parser->previous;
       parser->previous = parser->current;

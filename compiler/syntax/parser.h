@@ -1,7 +1,7 @@
 /* Inside the syntax folder only: the state of one parse, the values of tokens and rules, and who does what:
  * lexer.l cuts bytes into tokens; literal.c reads numbers and strings; parse.c hands tokens to the grammar, counts
- * brackets and queues tokens for recovery; grammar.y says what is allowed; build.c makes the tree; recover.c words
- * syntax errors and decides where to go on. */
+ * brackets and queues tokens for recovery; grammar.y says what is allowed; build.c makes the tree; recover.c recognises
+ * mistakes, expected.c words them, skip.c decides where to go on, and repair.c has the last word on that. */
 #ifndef PDC_SYNTAX_PARSER_H
 #define PDC_SYNTAX_PARSER_H
 
@@ -44,9 +44,13 @@ typedef struct Token {
   SyntaxValue value;
 } Token;
 
+typedef VEC(Token) TokenList;
+
 enum { BRACKETS_DEEPEST = 256, LONGEST_NAME = 1024, LONGEST_STRING = 65535, LARGEST_SOURCE = 64 * 1024 * 1024 };
 /* more NULs or invalid bytes than this, and the file is no text at all */
 enum { MOST_BAD_BYTES = 16 };
+/* repairs are looked for in so many tokens of an item before an error, and after it */
+enum { TOKENS_BACK = 16384, TOKENS_AHEAD = 4096 };
 
 /* Where the innermost recovery point of the grammar is. */
 typedef enum Site { SITE_ITEM, SITE_HEADER, SITE_SECTION, SITE_STATEMENT } Site;
@@ -69,12 +73,14 @@ typedef struct Parser {
   bool stopped;                     /* after an error beyond which nothing is read or reported */
   bool too_deep;                    /* an expression was reported as nested too deeply */
   Token current, previous, earlier; /* the last three handed to the grammar; the current one is its lookahead */
-  VEC(Token) ahead;                 /* read or made up, not yet handed out: [ahead_first, count) */
+  TokenList ahead;                  /* read or made up, not yet handed out: [ahead_first, count) */
   uint32_t ahead_first;
   Token open[BRACKETS_DEEPEST]; /* `(`, `[` and `{` not yet closed */
   uint32_t open_count;
   uint32_t open_before;     /* open_count without the current token */
   uint32_t stuck, stuck_at; /* errors in a row at one place */
+  TokenList handed;         /* to the grammar for the item being read; repair.c looks for slips in it */
+  uint64_t dry_steps;       /* tokens of dry runs so far: their work is bounded */
   Name section;             /* the section being read, and its `<` */
   Span section_open;
 } Parser;
@@ -85,6 +91,20 @@ typedef struct SyntaxError {
   const bool *expected; /* by token code, expected_count of them */
   uint32_t expected_count;
 } SyntaxError;
+
+/* grammar.y: a run of the grammar over kinds of tokens alone: no values, no reports. */
+typedef struct DryRun {
+  Arena *arena;
+  VEC(int) states;
+  VEC(uint32_t) starts; /* per state: the index of the first token of what it stands for */
+} DryRun;
+void dry_begin(Arena *arena, DryRun *run);
+void dry_copy(DryRun *to, const DryRun *from); /* `to` has an arena */
+/* Hands token `index`, of this kind, to the grammar; false when it cannot follow. RESYNC goes on after an error. */
+bool dry_take(DryRun *run, int kind, uint32_t index);
+/* Forgets the statement, key or item (of a header: the whole block) that is being read when token `index` cannot
+ * follow; the index of its first token. */
+uint32_t dry_rewind(DryRun *run, uint32_t index);
 
 /* lexer.l: the next token of the text, as written; also opening and closing of the scanner. */
 void lexer_open(Parser *parser);
@@ -105,6 +125,16 @@ void token_queue(Parser *parser, const Token *tokens, uint32_t count); /* before
  * grammar go on. */
 void recover(Parser *parser, const SyntaxError *error);
 void recover_exhausted(Parser *parser, Span span);
+
+/* repair.c: before and after the rules of recovery look at an error. */
+typedef struct Repair {
+  TokenList ahead;     /* the found token and those that follow it, as far as repairs are tried */
+  uint32_t open_count; /* brackets that are open before the found token */
+} Repair;
+Repair repair_begin(Parser *parser);
+/* When going on as recovery decided leads to another error, and one token left out, added or changed over there is
+ * none: goes on as if that had been written. `site` as in SyntaxError. */
+void repair_end(Parser *parser, Site site, const Repair *repair);
 
 /* build.c: one function for each grammar action. */
 Name build_name(Parser *parser, const char *text, size_t length, Span span);
