@@ -1,5 +1,5 @@
-/* Between the files of syntax recovery: recover.c has the rules that recognise mistakes, expected.c words what was found
- * and what could stand there instead, skip.c goes on behind it. */
+/* Between the files of syntax recovery: recover.c has the rules that recognise mistakes, expected.c words what was
+ * found and what could stand there instead, skip.c goes on behind it. */
 #ifndef PDC_SYNTAX_RECOVER_H
 #define PDC_SYNTAX_RECOVER_H
 
