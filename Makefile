@@ -36,7 +36,7 @@ CUDA_LIB = $(if $(and $(CUDA),$(wildcard $(CUDA)/include/cublasLt.h)),$(BUILD)/l
 
 COMPILER_INC = -Icompiler -I$(BUILD)/gen -Iruntime
 RUNTIME_INC = -Iruntime
-PDC_LIBS = -ljansson -lmd -lm
+PDC_LIBS = -ljansson -lmd -lz -lm
 # what an installed pdc needs to build programs: beside the compiler in lib/pdc
 LIB = $(BUILD)/lib/pdc
 HEADERS := $(wildcard runtime/*.h runtime/kernels/*.h) runtime/cuda/launch.h
@@ -151,7 +151,7 @@ $(FUZZ)/gen/%.o: $(BUILD)/gen/%.c
 $(FUZZ)/fuzz_compile: $(FUZZ_OBJ) $(FUZZ_COMPILE)
 $(FUZZ)/fuzz_readers: $(FUZZ_OBJ) $(FUZZ_READERS)
 $(FUZZ)/fuzz_compile $(FUZZ)/fuzz_readers:
-	clang -fsanitize=fuzzer,address,undefined -o $@ $^ $(PDC_LIBS) -lz
+	clang -fsanitize=fuzzer,address,undefined -o $@ $^ $(PDC_LIBS)
 -include $(FUZZ_OBJ:.o=.d) $(FUZZ_COMPILE:.o=.d) $(FUZZ_READERS:.o=.d)
 FUZZ_FLAGS = -max_total_time=$(FUZZ_TIME) -max_len=4096 -timeout=20 -rss_limit_mb=3000 -print_final_stats=1
 fuzz: $(FUZZ)/fuzz_compile

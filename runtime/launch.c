@@ -5,8 +5,11 @@
  */
 #include "launch.h"
 
+#include "degrees.h"
+
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <malloc.h>
 #include <sched.h>
@@ -39,10 +42,6 @@ int pd_launch_rank(void) {
 
 /* ---- the number of ranks ---- */
 
-static int ranks_of(const pd_program *program) {
-  return program->pp * program->dp * program->tp;
-}
-
 /* A word as a shell reads it back. */
 static void print_word(const char *word) {
   const bool plain =
@@ -59,9 +58,10 @@ static void print_word(const char *word) {
   if (!plain) fputc('\'', stderr);
 }
 
-static void print_command(const pd_program *program, char **argv) {
-  if (ranks_of(program) > 1) {
-    fprintf(stderr, "mpirun -n %d --bind-to none --oversubscribe%s", ranks_of(program),
+/* The command that starts the program on `ranks` ranks. */
+static void print_command(int64_t ranks, char **argv) {
+  if (ranks > 1) {
+    fprintf(stderr, "mpirun -n %" PRId64 " --bind-to none --oversubscribe%s", ranks,
             geteuid() == 0 ? " --allow-run-as-root" : "");
     for (char **word = argv; *word != NULL; word++) print_word(*word);
   } else {
@@ -71,12 +71,13 @@ static void print_command(const pd_program *program, char **argv) {
   fputc('\n', stderr);
 }
 
-static void print_wrong_size(const pd_program *program, int started, char **argv) {
-  const int need = ranks_of(program);
-  fprintf(stderr, "this program needs %d rank%s (pp %d x dp %d x tp %d); it was started with %d\n", need,
-          need == 1 ? "" : "s", program->pp, program->dp, program->tp, started);
+static void print_wrong_size(const pd_program *program, int64_t asked, int started, char **argv) {
+  const char *ranks = pd_degrees_text(program, asked, true), *dp = pd_degrees_text(program, asked, false);
+  if (asked > 0) fprintf(stderr, "with --dp=%" PRId64 " ", asked);
+  fprintf(stderr, "this program needs %s rank%s (pp %d x dp %s x tp %d); it was started with %d\n", ranks,
+          strcmp(ranks, "1") == 0 ? "" : "s", program->pp, dp, program->tp, started);
   fputs("start it with: ", stderr);
-  print_command(program, argv);
+  print_command(pd_degrees_ranks(program, pd_degrees_below(program, asked, started)), argv);
   fflush(stderr);
 }
 
@@ -133,12 +134,13 @@ static int run_command(char **command) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-static int run_mpirun(const pd_program *program, char **argv, bool quiet) {
-  char self[PATH_MAX], count[16];
+static int run_mpirun(const pd_program *program, int dp, char **argv, bool quiet) {
+  char self[PATH_MAX], count[24];
+  const int64_t ranks = pd_degrees_ranks(program, dp);
   const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
   snprintf(self + (length > 0 ? length : 0), sizeof self - (length > 0 ? (size_t)length : 0), "%s",
            length > 0 ? "" : argv[0]);
-  snprintf(count, sizeof count, "%d", ranks_of(program));
+  snprintf(count, sizeof count, "%" PRId64, ranks);
   int words = 0;
   while (argv[words] != NULL) words++;
   char *const head[] = {"mpirun", "-q", "-n", count, "--bind-to", "none", "--oversubscribe", self};
@@ -155,18 +157,17 @@ static int run_mpirun(const pd_program *program, char **argv, bool quiet) {
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
   }
   if (!quiet) {
-    printf("starting %d ranks (pp %d x dp %d x tp %d) with mpirun\n", ranks_of(program), program->pp, program->dp,
-           program->tp);
+    printf("starting %" PRId64 " ranks (pp %d x dp %d x tp %d) with mpirun\n", ranks, program->pp, dp, program->tp);
     fflush(stdout);
   }
   const int status = run_command(command);
   const int why = errno;
   free(command);
   if (status >= 0) return status;
-  fprintf(stderr, "error: this program needs %d ranks, and `mpirun` cannot be started: %s\n", ranks_of(program),
+  fprintf(stderr, "error: this program needs %" PRId64 " ranks, and `mpirun` cannot be started: %s\n", ranks,
           strerror(why));
   fputs("install OpenMPI, then: ", stderr);
-  print_command(program, argv);
+  print_command(ranks, argv);
   return PD_EXIT_USAGE;
 }
 
@@ -184,23 +185,27 @@ static bool speaks_for_program(void) {
   return true;
 }
 
-int pd_launch_ranks(const pd_program *program, char **argv, bool quiet, bool *done) {
+int pd_launch_size(void) {
+  return number_in("OMPI_COMM_WORLD_SIZE");
+}
+
+int pd_launch_ranks(const pd_program *program, int64_t asked, char **argv, bool quiet, bool *done) {
   *done = false;
-  const int size = number_in("OMPI_COMM_WORLD_SIZE");
-  if (size > 0 && size != ranks_of(program)) {
+  const int size = pd_launch_size(), dp = pd_degrees_first(program, asked);
+  if (size > 0 && pd_degrees_of(program, asked, size) == 0) {
     /* before MPI_Init: quick, however many were started. Only rank 0 fails: a launcher ends all ranks when one does,
      * and must not end rank 0 before it has spoken. */
     if (!speaks_for_program()) exit(PD_EXIT_OK);
-    print_wrong_size(program, size, argv);
+    print_wrong_size(program, asked, size, argv);
     return PD_EXIT_USAGE;
   }
-  *done = !launched() && ranks_of(program) > 1 && getenv(AGAIN) == NULL;
-  return *done ? run_mpirun(program, argv, quiet) : PD_EXIT_OK;
+  *done = !launched() && pd_degrees_ranks(program, dp) > 1 && getenv(AGAIN) == NULL;
+  return *done ? run_mpirun(program, dp, argv, quiet) : PD_EXIT_OK;
 }
 
 /* ---- MPI ---- */
 
-void pd_launch_mpi(const pd_program *program, char **argv) {
+int pd_launch_mpi(const pd_program *program, int64_t asked, char **argv) {
   /* page faults cost more than memory: no block of a step or of MPI's collectives is ever given back to the system */
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, INT_MAX);
@@ -214,8 +219,9 @@ void pd_launch_mpi(const pd_program *program, char **argv) {
   MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  if (size == ranks_of(program)) return;
-  if (rank == 0) print_wrong_size(program, size, argv);
+  const int dp = pd_degrees_of(program, asked, size);
+  if (dp > 0) return dp;
+  if (rank == 0) print_wrong_size(program, asked, size, argv);
   MPI_Finalize();
   exit(PD_EXIT_USAGE);
 }

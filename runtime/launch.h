@@ -9,12 +9,16 @@
  * must be said once, before there are ranks to agree, is said by rank 0. */
 int pd_launch_rank(void);
 
-/* Returns PD_EXIT_OK if this process is to go on as one rank. Started alone, a program of several ranks starts mpirun, waits
- * for it, and is done with what it returns. Else the problem has been printed by rank 0 and the exit code is returned. */
-int pd_launch_ranks(const pd_program *program, char **argv, bool quiet, bool *done);
+/* How many ranks were started, as OpenMPI's launcher says in the environment; -1 when nobody says it. */
+int pd_launch_size(void);
 
-/* malloc's and MPI's settings, MPI_Init, the number of ranks once more; exits when it is wrong. */
-void pd_launch_mpi(const pd_program *program, char **argv);
+/* Returns PD_EXIT_OK if this process is to go on as one rank. Started alone, a program of several ranks starts mpirun, waits
+ * for it, and is done with what it returns; with dp=* it starts `asked` replicas (--dp), or (0) as few as it can. Else the
+ * problem has been printed by rank 0 and the exit code is returned. */
+int pd_launch_ranks(const pd_program *program, int64_t asked, char **argv, bool quiet, bool *done);
+
+/* malloc's and MPI's settings, MPI_Init, the number of ranks once more: the dp of this run; exits when it is wrong. */
+int pd_launch_mpi(const pd_program *program, int64_t asked, char **argv);
 
 typedef struct pd_machine {
   int cores;      /* that this process may run on */

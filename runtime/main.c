@@ -4,6 +4,7 @@
  * files to write) before anything is computed, so that a run that starts also ends.
  */
 #include "data_weights.h"
+#include "degrees.h"
 #include "device.h"
 #include "evaluate.h"
 #include "generate.h"
@@ -13,6 +14,20 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+/* With dp=*: of the degree that was asked for, else of that of the ranks there are, else of the smallest. */
+static int print_plan(const pd_program *program, int64_t asked) {
+  const int started = asked == 0 ? pd_degrees_of(program, 0, pd_launch_size()) : 0;
+  pd_program taken;
+  pd_problem problem;
+  if (!pd_degrees_take(program, started > 0 ? started : pd_degrees_first(program, asked), &taken, &problem)) {
+    fprintf(stderr, "error: %s\n", problem.text);
+    return PD_EXIT_PLAN;
+  }
+  fputs(taken.plan, stdout);
+  pd_degrees_release(program, &taken);
+  return PD_EXIT_OK;
+}
+
 static int answer(const pd_program *program, const pd_options *options) {
   if (pd_launch_rank() != 0) return PD_EXIT_OK;
   if (options->help)
@@ -20,7 +35,7 @@ static int answer(const pd_program *program, const pd_options *options) {
   else if (options->version)
     printf("%s, compiled by %s\n", program->model, program->compiler);
   else
-    fputs(program->plan, stdout);
+    return print_plan(program, options->dp);
   return PD_EXIT_OK;
 }
 
@@ -133,9 +148,11 @@ static void end_run(pd_run *run) {
 }
 
 int pd_main(const pd_program *program, int argc, char **argv) {
-  pd_run run = {.program = program};
+  pd_program taken;
+  pd_run run = {.program = &taken};
   pd_problem problem;
   if (!pd_options_parse(program, argc, argv, &run.options, &problem)) return refuse(problem.text);
+  if (!pd_degrees_check(program, run.options.dp, &problem)) return refuse(problem.text);
   if (run.options.help || run.options.version || run.options.plan) return answer(program, &run.options);
   if (run.options.steps == 0 && run.options.gradients != NULL) {
     return refuse("--gradients saves the gradients of the first step: it needs --steps of at least 1");
@@ -146,13 +163,15 @@ int pd_main(const pd_program *program, int argc, char **argv) {
     return refuse("--resume needs a directory: --resume=DIR, --checkpoint=DIR, or dir=\"...\" in the checkpoint section");
   }
   bool done;
-  const int status = pd_launch_ranks(program, argv, run.options.quiet, &done);
+  const int status = pd_launch_ranks(program, run.options.dp, argv, run.options.quiet, &done);
   if (status != PD_EXIT_OK || done) return status;
   pd_watch_start_up(run.options.timeout < 60 ? run.options.timeout : 60);
-  pd_launch_mpi(program, argv);
-  pd_world_open(&run.world, program);
+  const int dp = pd_launch_mpi(program, run.options.dp, argv);
+  const bool unpacked = pd_degrees_take(program, dp, &taken, &problem);
+  pd_world_open(&run.world, &taken);
   pd_watch_start_up(0);
   pd_watch_open(&run.world, run.options.timeout);
+  if (!unpacked) pd_fail(PD_EXIT_PLAN, "%s", problem.text);
   start_engine(&run);
   open_data(&run);
   set_weights(&run);
@@ -163,5 +182,6 @@ int pd_main(const pd_program *program, int argc, char **argv) {
   else
     do_run(&run);
   end_run(&run);
+  pd_degrees_release(program, &taken);
   return run.stopped ? PD_EXIT_STOPPED : PD_EXIT_OK;
 }

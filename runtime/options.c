@@ -5,6 +5,7 @@
  */
 #include "options.h"
 
+#include "degrees.h"
 #include "world.h" /* exit codes */
 
 #include <errno.h>
@@ -50,6 +51,8 @@ static const row rows[] = {
      "compare N elements of every parameter's gradient with finite differences, and stop"},
     {"dry-run", NULL, FLAG, AT(dry_run), 0, 0, "check everything, all of the data too, and stop before step 1"},
     {"plan", NULL, FLAG, AT(plan), 0, 0, "print the plan this program was compiled to, and stop"},
+    {"dp", "N", WHOLE, AT(dp), 1, INT64_MAX,
+     "how many replicas to start, or to print the plan of (else: what the ranks make; alone the fewest)"},
     {"threads", "N", WHOLE, AT(threads), 1, 4096, "threads per rank (else: cores of the node / its ranks)"},
     {"kernels", "host|ref", CHOICE, AT(kernels), 0, 0, "kernel set: fast, or the plain reference"},
     {"timeout", "SECONDS", WHOLE, AT(timeout), 0, INT64_MAX,
@@ -194,9 +197,13 @@ static bool read_value(const row *r, const char *text, pd_options *options, pd_p
   return pd_problem_say(problem, "--%s takes no value", r->name);
 }
 
-/* Threads and kernel sets are the host target's. */
-static bool applies(const pd_program *program, const row *r) {
-  return program->target == PD_TARGET_HOST || (r->at != AT(threads) && r->at != AT(kernels));
+/* NULL if the program has the option, else why not: threads and kernel sets are the host target's, and a number of replicas
+ * is for programs that do not say it. */
+static const char *lacks(const pd_program *program, const row *r) {
+  if (program->target != PD_TARGET_HOST && (r->at == AT(threads) || r->at == AT(kernels)))
+    return "is about computing on the host; this program runs on a CUDA device";
+  if (program->degree_count == 0 && r->at == AT(dp)) return "is for programs that were compiled with dp=*; this one says its dp";
+  return NULL;
 }
 
 bool pd_options_parse(const pd_program *program, int argc, char **argv, pd_options *options, pd_problem *problem) {
@@ -222,9 +229,7 @@ bool pd_options_parse(const pd_program *program, int argc, char **argv, pd_optio
       if (strcmp(rows[r].name, name) == 0) found = &rows[r];
     }
     if (found == NULL) return unknown(argument, name, problem);
-    if (!applies(program, found)) {
-      return pd_problem_say(problem, "--%s is about computing on the host; this program runs on a CUDA device", name);
-    }
+    if (lacks(program, found) != NULL) return pd_problem_say(problem, "--%s %s", name, lacks(program, found));
     if (found->kind == FLAG) {
       if (equals != NULL) return pd_problem_say(problem, "--%s takes no value", found->name);
       *(bool *)field(options, found) = true;
@@ -254,13 +259,17 @@ static void default_text(const pd_program *program, const row *r, char *out, siz
 }
 
 void pd_options_help(const pd_program *program, FILE *to) {
-  const int64_t ranks = (int64_t)program->pp * program->dp * program->tp;
-  fprintf(to, "Trains the model `%s`. Runs as %" PRId64 " rank%s", program->model, ranks, ranks == 1 ? "" : "s");
-  fprintf(to, ranks == 1 ? ".\n" : " (pp %d x dp %d x tp %d); started alone, it starts them with mpirun.\n",
-          program->pp, program->dp, program->tp);
+  const bool open = program->degree_count > 0;
+  const char *ranks = pd_degrees_text(program, 0, true);
+  const bool one = strcmp(ranks, "1") == 0;
+  fprintf(to, "Trains the model `%s`. Runs as %s rank%s", program->model, ranks, one ? "" : "s");
+  if (!one)
+    fprintf(to, " (pp %d x dp %s x tp %d); started alone, it starts %s with mpirun", program->pp,
+            pd_degrees_text(program, 0, false), program->tp, open ? "the fewest, or those of --dp," : "them");
+  fputs(".\n", to);
   fprintf(to, "\nOptions, as --name=value or --name value [default]:\n");
   for (size_t i = 0; i < ROWS; i++) {
-    if (!applies(program, &rows[i])) continue;
+    if (lacks(program, &rows[i]) != NULL) continue;
     char left[64], now[64];
     const bool optional = rows[i].kind == OPTIONAL;
     snprintf(left, sizeof left, "--%s%s%s%s%s", rows[i].name, optional ? "[" : "", rows[i].value ? "=" : "",

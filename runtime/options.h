@@ -17,6 +17,7 @@ typedef struct pd_options {
   int64_t tokens;
   int64_t check_gradients; /* elements per parameter; 0: no check */
   double temperature;
+  int64_t dp; /* 0: what the number of ranks gives */
   bool dry_run, plan;
   int64_t timeout; /* seconds; 0: none */
   int64_t threads; /* 0: chosen from the machine */

@@ -138,8 +138,20 @@ typedef struct pd_text_pair { /* key=value of a section, as written */
 
 typedef enum pd_target { PD_TARGET_HOST, PD_TARGET_CUDA } pd_target;
 
+/* A data-parallel degree of a program whose dp is left to the launch: what depends on it. */
+typedef struct pd_degree {
+  int dp, chunks;
+  int64_t microbatches;
+  int64_t plan_bytes;              /* of the plan's text */
+  int64_t packed_at, packed_bytes; /* a zlib stream in the program's packed_plans */
+} pd_degree;
+
 typedef struct pd_program {
   const char *model, *compiler; /* "gpt", "pdc 0.1.0" */
+  /* dp=*: dp, chunks, microbatches are 0 and plan is NULL until a degree is taken (degrees.h); 0 when the program says its dp */
+  int degree_count;
+  const pd_degree *degrees;          /* dp ascending */
+  const unsigned char *packed_plans;
   const char *plan;             /* canonical JSON, NUL-terminated; NULL in the compiler */
   pd_target target;
   int real_bytes;               /* 2 (bf16, cuda target), 4 or 8 */

@@ -29,6 +29,8 @@ void schedule_write_csv(const pd_pipeline *pipeline, Text *out);
 void schedule_write_compute_csv(const pd_pipeline *pipeline, Text *out);
 /* With a WAIT_SEND_F or WAIT_SEND_B for every send and a WAIT_REDUCE_GRAD for every reduction. */
 void schedule_write_waits_csv(Arena *arena, const pd_pipeline *pipeline, Text *out);
+/* Appends the bytes as one zlib stream, the same on every machine with the same zlib. */
+void pack(Text *out, const char *bytes, size_t length);
 /* lower-case hex SHA-256 of bytes, 64 digits and a NUL */
 void sha256_hex(const void *bytes, size_t length, char out[65]);
 

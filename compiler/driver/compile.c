@@ -76,7 +76,9 @@ static int deliver_c(Compilation *c, const Options *o, const char *name) {
   const char *slash = strrchr(path, '/');
   const char *directory = slash ? arena_strndup(c->arena, path, (size_t)(slash + 1 - path)) : "";
   if (c->cu.length && !write_text(c, arena_printf(c->arena, "%s%s.cu", directory, name), &c->cu)) return EXIT_USAGE;
-  return write_text(c, arena_printf(c->arena, "%s%s.plan.json", directory, name), &c->plan) ? EXIT_OK : EXIT_USAGE;
+  bool open = c->degrees->open;
+  path = arena_printf(c->arena, "%s%s%s", directory, name, open ? ".plans" : ".plan.json");
+  return write_text(c, path, open ? &c->packed_plans : &c->plan) ? EXIT_OK : EXIT_USAGE;
 }
 
 static int deliver_program(Compilation *c, const Options *o, const char *name) {
@@ -85,13 +87,17 @@ static int deliver_program(Compilation *c, const Options *o, const char *name) {
             "pdc: a program cannot be written to standard output; choose a file with -o, or -S for the source\n");
     return EXIT_USAGE;
   }
+  if (o->no_mpi && c->degrees->open) {
+    fprintf(stderr, "pdc: --no-mpi: dp=* leaves the number of replicas to MPI's launch; -D parallel.dp=1 makes it one\n");
+    return EXIT_USAGE;
+  }
   const int ranks = c->program->pp * c->program->dp * c->program->tp;
   if (o->no_mpi && ranks > 1) {
     fprintf(stderr, "pdc: --no-mpi: this program has %d ranks, which talk by MPI; -D parallel.pp=1 and so on make it one\n", ranks);
     return EXIT_USAGE;
   }
   const char *path = o->output ? o->output : name;
-  return spares_sources(c, path) ? toolchain_build(c->arena, o, name, &c->c, &c->cu, &c->plan, path) : EXIT_USAGE;
+  return spares_sources(c, path) ? toolchain_build(o, name, c, path) : EXIT_USAGE;
 }
 
 /* A picture of the plan that was just made. */
@@ -176,6 +182,18 @@ static bool deliver_dependencies(Compilation *c, const Options *o, const char *n
   return write_text(c, path, &out);
 }
 
+/* What is of one plan cannot be printed of several. */
+static bool has_one(const Compilation *c, const Options *o) {
+  static const char *const of_a_plan[] = {[EMIT_PLAN] = "plan", [EMIT_SCHEDULE] = "schedule", [EMIT_MEMORY] = "memory",
+                                          [EMIT_SVG] = "svg",   [EMIT_HTML] = "html",         [EMIT_TRACE] = "trace"};
+  const char *name = o->emit < sizeof of_a_plan / sizeof *of_a_plan ? of_a_plan[o->emit] : NULL;
+  if (!c->degrees->open || !name) return true;
+  const char *all = degrees_text(c->degrees);
+  fprintf(stderr, "pdc: --emit=%s: dp=* has a plan for each number of replicas (%s); choose one: -D parallel.dp=%lld\n", name, all,
+          (long long)c->degrees->at.at[0].config.dp);
+  return false;
+}
+
 bool use_color(const char *when) {
   if (strcmp(when, "auto") != 0) return strcmp(when, "always") == 0;
   const char *refused = getenv("NO_COLOR"), *terminal = getenv("TERM");
@@ -195,9 +213,11 @@ int compile(Arena *arena, const Options *o) {
   }
   if (o->emit == EMIT_AST || o->emit == EMIT_DEPENDENCIES) return deliver(c, o, name);
   if (!c->pipeline) return EXIT_INTERNAL;
+  if (!has_one(c, o)) return EXIT_USAGE;
   if (o->verbose) {
+    if (c->degrees->open) degrees_say(c->degrees, stderr);
     stages_say(c->semantic.graph, &c->semantic.config, c->program, c->pipeline, stderr);
-    predict_say(passes_predict(c), &c->semantic.config, stderr);
+    predict_say(degree_predict(c->degrees, &c->degrees->at.at[0]), &c->semantic.config, stderr);
   }
   if (o->emit != EMIT_CHECK) passes_emit(c, name);
   int status = deliver(c, o, name);

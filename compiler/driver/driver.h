@@ -60,8 +60,8 @@ void dependencies_text(const struct Compilation *c, const Options *options, cons
 
 /* Where the library that programs link with lies: …/lib/pdc. NULL if it cannot be found. */
 const char *toolchain_library(Arena *arena);
-/* Builds the program from its sources (cu: of the cuda target, else empty) and its plan. Returns an exit status. */
-int toolchain_build(Arena *arena, const Options *options, const char *name, const Text *c, const Text *cu, const Text *plan, const char *output);
+/* Builds the program from what passes_emit made: its sources, and its plan or plans. Returns an exit status. */
+int toolchain_build(const Options *options, const char *name, const struct Compilation *c, const char *output);
 /* Where the CUDA toolkit lies: $CUDA_HOME, beside the nvcc of PATH, or /usr/local/cuda. */
 const char *toolchain_cuda(Arena *arena);
 /* cuda where a driver is present and this pdc has a runtime for it. */

@@ -9,12 +9,11 @@
 #include "driver/driver.h"
 #include "emit/emit.h"
 #include "pipeline/cost.h"
-#include "pipeline/limits.h"
 #include "pipeline/stages.h"
 
 Compilation *compilation_new(Arena *arena) {
   Compilation *c = ARENA_NEW(arena, Compilation);
-  c->arena = c->plan.arena = c->c.arena = c->cu.arena = arena;
+  c->arena = c->plan.arena = c->packed_plans.arena = c->c.arena = c->cu.arena = arena;
   c->diagnostics = diagnostics_new(arena);
   c->names = intern_new(arena);
   return c;
@@ -115,6 +114,14 @@ static bool check_limits(Compilation *c) {
   return !diag_errors(c->diagnostics);
 }
 
+static void take_degrees(Compilation *c, Degrees *degrees) {
+  const Degree *first = &degrees->at.at[0];
+  c->degrees = degrees;
+  c->semantic.config = first->config;
+  c->program = first->program;
+  c->pipeline = first->pipeline;
+}
+
 bool passes_plan(Compilation *c) {
   Graph *graph = c->semantic.graph;
   const Config *config = &c->semantic.config;
@@ -125,39 +132,73 @@ bool passes_plan(Compilation *c) {
   if (!broken && check_limits(c) && distribute_run(graph, config, c->diagnostics) && autodiff_run(graph, config, c->diagnostics) && check_cuda(c)) {
     if (config->recompute == RECOMPUTE_SELECTIVE) recompute_selectively(graph);
     broken = graph_verify(graph);
-    if (!limits_check(graph, config, c->diagnostics)) return false;
+    Degrees *degrees = degrees_find(c->arena, graph, config, c->diagnostics);
+    if (!degrees->at.count) return false;
     cost_run(graph);
     c->memory = memory_plan(graph, config);
-    c->program = describe_program(c->arena, graph, config, c->memory, PDC_VERSION);
-    c->pipeline = stages_plan(c->arena, graph, &c->semantic.config, c->program, c->diagnostics, &c->unit_flops);
+    const pd_program *program = describe_program(c->arena, graph, &degrees->at.at[0].config, c->memory, PDC_VERSION);
+    if (!degrees_plan(degrees, program, c->diagnostics)) return false;
+    take_degrees(c, degrees);
     if (!check_cuda_schedule(c)) return false;
   }
   if (broken) diag_error(c->diagnostics, "E0900", NO_SPAN, "internal error: the program's graph is malformed: %s", broken);
   return diag_errors(c->diagnostics) == 0;
 }
 
-/* The resolved program: every module formatted, then what -D set. Its hash names the source in the plan. */
-static void hash_source(Compilation *c) {
-  Text text = {.arena = c->arena};
+/* The resolved program: every module formatted, then what -D set. Its hash names the source in the plan. With dp=* it is
+ * that of the program compiled with -D parallel.dp=N, so that the plan of a degree is the same bytes. */
+static void hash_source(const Compilation *c, Arena *arena, int64_t dp, char sha256[65]) {
+  Text text = {.arena = arena};
   for (uint32_t i = 0; i < c->semantic.modules.count; i++) syntax_format(&text, c->diagnostics, c->semantic.modules.at[i]);
-  for (uint32_t i = 0; i < c->input.define_count; i++)
-    text_printf(&text, "-D %s=%s\n", c->input.defines[i].name, c->input.defines[i].value);
-  sha256_hex(text.at ? text.at : "", text.length, c->source_sha256);
+  bool said = !c->degrees->open;
+  for (uint32_t i = 0; i < c->input.define_count; i++) {
+    const Define *define = &c->input.defines[i];
+    bool is_open = c->degrees->open && strcmp(define->name, "parallel.dp") == 0;
+    if (is_open) text_printf(&text, "-D %s=%lld\n", define->name, (long long)dp);
+    else text_printf(&text, "-D %s=%s\n", define->name, define->value);
+    said |= is_open;
+  }
+  if (!said) text_printf(&text, "-D parallel.dp=%lld\n", (long long)dp);
+  sha256_hex(text.at ? text.at : "", text.length, sha256);
 }
 
-const Prediction *passes_predict(Compilation *c) {
-  Prices prices = {&c->semantic.config, c->program, c->unit_flops};
-  if (!c->prediction) c->prediction = predict_step(c->arena, &prices, c->semantic.graph, c->pipeline);
-  return c->prediction;
+/* In the arena of `out`. */
+static void write_plan(const Compilation *c, Degree *degree, Text *out, char sha256[65]) {
+  char source[65];
+  hash_source(c, out->arena, degree->config.dp, source);
+  PlanInput input = {out->arena, c->semantic.graph, &degree->config, degree->program, degree->pipeline, source, PDC_VERSION,
+                     degree->unit_flops, degree_predict(c->degrees, degree)};
+  plan_write(&input, out, sha256);
+}
+
+/* The plans of all degrees, each packed by itself. As texts they are large, and are kept no longer than that takes. */
+static const EmitPlan *pack_plans(Compilation *c) {
+  EmitPlan *plans = ARENA_ARRAY(c->arena, EmitPlan, c->degrees->at.count);
+  for (uint32_t i = 0; i < c->degrees->at.count; i++) {
+    Degree *degree = &c->degrees->at.at[i];
+    Text plan = {.arena = arena_new()};
+    write_plan(c, degree, &plan, plans[i].sha256);
+    plans[i].degree = (pd_degree){.dp = degree->program->dp, .chunks = degree->program->chunks,
+                                  .microbatches = degree->program->microbatches, .plan_bytes = (int64_t)plan.length,
+                                  .packed_at = (int64_t)c->packed_plans.length};
+    pack(&c->packed_plans, plan.at, plan.length);
+    arena_free(plan.arena);
+    plans[i].degree.packed_bytes = (int64_t)c->packed_plans.length - plans[i].degree.packed_at;
+  }
+  return plans;
 }
 
 void passes_emit(Compilation *c, const char *name) {
-  hash_source(c);
-  PlanInput plan = {c->arena, c->semantic.graph, &c->semantic.config, c->program, c->pipeline, c->source_sha256, PDC_VERSION,
-                    c->unit_flops, passes_predict(c)};
-  plan_write(&plan, &c->plan, c->plan_sha256);
-  EmitInput emit = {c->arena, c->diagnostics, c->semantic.graph, &c->semantic.config, c->memory, c->program,
-                    arena_printf(c->arena, "%s.plan.json", name), c->plan_sha256};
+  EmitPlan single;
+  EmitInput emit = {c->arena, c->diagnostics, c->semantic.graph, &c->semantic.config, c->memory, c->program, NULL, 1, &single};
+  if (c->degrees->open) {
+    emit.plan_file = arena_printf(c->arena, "%s.plans", name);
+    emit.plan_count = c->degrees->at.count;
+    emit.plans = pack_plans(c);
+  } else {
+    emit.plan_file = arena_printf(c->arena, "%s.plan.json", name);
+    write_plan(c, &c->degrees->at.at[0], &c->plan, single.sha256);
+  }
   if (c->semantic.config.target == TARGET_CUDA) emit_cuda(&emit, name, &c->c, &c->cu);
   else emit_c(&emit, &c->c);
 }

@@ -4,7 +4,7 @@
 #define PDC_DRIVER_PASSES_H
 
 #include "memory/memory.h"
-#include "pipeline/predict.h"
+#include "pipeline/degrees.h"
 #include "program.h" /* runtime/ */
 #include "semantic/semantic.h"
 
@@ -17,12 +17,12 @@ typedef struct Compilation {
   Module *module;
   Semantic semantic;
   MemoryPlan *memory;
+  Degrees *degrees; /* NULL after errors, as the next two */
+  /* those of the first degree, which is the only one unless dp=*; semantic.config is its config then */
   pd_program *program;
-  pd_pipeline *pipeline; /* NULL after errors */
-  int64_t (*unit_flops)[3];
-  const Prediction *prediction; /* NULL until it is asked for */
-  char source_sha256[65], plan_sha256[65];
-  Text plan, c, cu; /* cu: of the cuda target */
+  pd_pipeline *pipeline;
+  /* plan: empty with dp=*, packed_plans: else. cu: of the cuda target */
+  Text plan, packed_plans, c, cu;
 } Compilation;
 
 Compilation *compilation_new(Arena *arena);
@@ -31,9 +31,7 @@ bool passes_parse(Compilation *c, const char *path, const char *text, size_t len
 bool passes_semantic(Compilation *c);
 /* Tensor parallelism, gradients, memory, stages, schedule. */
 bool passes_plan(Compilation *c);
-/* What a step will take; needs the pipeline. */
-const Prediction *passes_predict(Compilation *c);
-/* The plan and the C source. `name` is that of the files. */
+/* The plan, or with dp=* the plans of all degrees, and the C source. `name` is that of the files. */
 void passes_emit(Compilation *c, const char *name);
 
 #endif

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "driver/driver.h"
+#include "driver/passes.h"
 
 static bool exists(const char *path) {
   struct stat status;
@@ -192,7 +193,8 @@ static bool write_sources(const Build *b, const SourceFile *sources, const char 
   return true;
 }
 
-int toolchain_build(Arena *arena, const Options *o, const char *name, const Text *c, const Text *cu, const Text *plan, const char *output) {
+int toolchain_build(const Options *o, const char *name, const Compilation *c, const char *output) {
+  Arena *arena = c->arena;
   const char *library = toolchain_library(arena);
   if (!library) {
     fprintf(stderr,
@@ -219,7 +221,7 @@ int toolchain_build(Arena *arena, const Options *o, const char *name, const Text
     return EXIT_USAGE;
   }
   const Build build = {arena, o, name, library, directory};
-  const SourceFile sources[] = {{".c", c}, {".cu", cu}, {".plan.json", plan}, {NULL, NULL}};
+  const SourceFile sources[] = {{".c", &c->c}, {".cu", &c->cu}, {".plan.json", &c->plan}, {".plans", &c->packed_plans}, {NULL, NULL}};
   const char *temporary = arena_printf(arena, "%s.%ld.tmp", absolute(arena, output), (long)getpid());
   int status = EXIT_USAGE;
   if (write_sources(&build, sources, inside(&build, "")))
@@ -230,7 +232,7 @@ int toolchain_build(Arena *arena, const Options *o, const char *name, const Text
   }
   unlink(temporary);
   if (o->save_temps && !write_sources(&build, sources, output)) status = EXIT_USAGE;
-  static const char *const made[] = {".c", ".cu", ".plan.json", ".o", ".cu.o"};
+  static const char *const made[] = {".c", ".cu", ".plan.json", ".plans", ".o", ".cu.o"};
   for (size_t i = 0; i < sizeof made / sizeof *made; i++) unlink(inside(&build, made[i]));
   rmdir(directory);
   return status;

@@ -10,9 +10,14 @@ static Writer writer_of(const EmitInput *input, Text *out) {
 
 static void write_opening(Writer *w) {
   const EmitInput *input = w->input;
-  write_line(w, "/* %s, made by %s: pipeline %lld x data %lld x tensor %lld, %lld micro-batches of %lld.", input->graph->model,
-             input->program->compiler, (long long)input->config->pp, (long long)input->config->dp, (long long)input->config->tp,
-             (long long)input->config->microbatches, (long long)input->config->microbatch);
+  const Config *config = input->config;
+  if (config->dp_open)
+    write_line(w, "/* %s, made by %s: pipeline %lld x data * x tensor %lld, micro-batches of %lld.", input->graph->model,
+               input->program->compiler, (long long)config->pp, (long long)config->tp, (long long)config->microbatch);
+  else
+    write_line(w, "/* %s, made by %s: pipeline %lld x data %lld x tensor %lld, %lld micro-batches of %lld.", input->graph->model,
+               input->program->compiler, (long long)config->pp, (long long)config->dp, (long long)config->tp,
+               (long long)config->microbatches, (long long)config->microbatch);
   write_line(w, " * Every tensor is one micro-batch's part on one rank; shapes stand beside the pointers. */");
 }
 

@@ -5,6 +5,12 @@
 #include "memory/memory.h"
 #include "program.h" /* runtime/ */
 
+/* A plan that is embedded. */
+typedef struct EmitPlan {
+  char sha256[65];
+  pd_degree degree; /* with dp=*: what the program knows of it */
+} EmitPlan;
+
 /* Everything emission reads. */
 typedef struct EmitInput {
   Arena *arena;
@@ -13,8 +19,9 @@ typedef struct EmitInput {
   const Config *config;
   const MemoryPlan *memory;
   const pd_program *program;
-  const char *plan_file;   /* name of the plan beside the C file, included at assembly */
-  const char *plan_sha256;
+  const char *plan_file;   /* beside the C file, included at assembly: the plan, or with dp=* the packed plans */
+  uint32_t plan_count;
+  const EmitPlan *plans;   /* one, or with config->dp_open one a degree */
 } EmitInput;
 
 /* The runtime's description of the program, function pointers and plan NULL. Lives in the arena. */

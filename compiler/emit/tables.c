@@ -109,6 +109,27 @@ static void write_cuda_members(Writer *w, const pd_program *p) {
   if (w->products.count) write_line(w, ".products = products, .product_count = %u,", w->products.count);
 }
 
+/* The plan as a file that the assembler includes. */
+static void write_plan(Writer *w, const char *symbol) {
+  write_line(w, "__asm__(\".section .rodata\\n.global %s\\n%s:\\n.incbin %s\\n.byte 0\\n.previous\");", symbol, symbol,
+             arena_printf(w->input->arena, "\\\"%s\\\"", w->input->plan_file));
+}
+
+/* With dp=* the plan of every degree, and what else depends on it. */
+static void write_degrees(Writer *w) {
+  write_plan(w, "pd_packed_plans");
+  write_line(w, "extern const unsigned char pd_packed_plans[];");
+  write_line(w, "static const pd_degree degrees[] = {");
+  for (uint32_t k = 0; k < w->input->plan_count; k++) {
+    const EmitPlan *plan = &w->input->plans[k];
+    const pd_degree *d = &plan->degree;
+    write_line(w, "/* sha256 %s */", plan->sha256);
+    write_line(w, "{.dp = %d, .chunks = %d, .microbatches = %lld, .plan_bytes = %lld, .packed_at = %lld, .packed_bytes = %lld},", d->dp,
+               d->chunks, (long long)d->microbatches, (long long)d->plan_bytes, (long long)d->packed_at, (long long)d->packed_bytes);
+  }
+  write_line(w, "};");
+}
+
 void write_tables(Writer *w) {
   const pd_program *p = w->input->program;
   static const char *const optimizers[] = {"PD_SGD", "PD_ADAM", "PD_ADAMW", "PD_LAMB"};
@@ -116,10 +137,14 @@ void write_tables(Writer *w) {
   write_segments(w, p);
   write_parameters(w, p);
   write_rest(w, p);
-  write_line(w, "/* the plan, sha256 %s */", w->input->plan_sha256);
-  write_line(w, "__asm__(\".section .rodata\\n.global pd_plan_text\\npd_plan_text:\\n.incbin %s\\n.byte 0\\n.previous\");",
-             arena_printf(w->input->arena, "\\\"%s\\\"", w->input->plan_file));
-  write_line(w, "extern const char pd_plan_text[];");
+  bool open = w->config->dp_open;
+  if (open) {
+    write_degrees(w);
+  } else {
+    write_line(w, "/* the plan, sha256 %s */", w->input->plans[0].sha256);
+    write_plan(w, "pd_plan_text");
+    write_line(w, "extern const char pd_plan_text[];");
+  }
   write_blank(w);
   if (!w->cuda) {
     write_line(w, "static void use_kernels(const char *set) {");
@@ -128,9 +153,10 @@ void write_tables(Writer *w) {
     write_blank(w);
   }
   write_line(w, "static const pd_program program = {");
-  write_line(w, ".model = %s, .compiler = %s, .plan = pd_plan_text, .real_bytes = sizeof(real),", quoted(w, p->model), quoted(w, p->compiler));
-  write_line(w, ".pp = %d, .dp = %d, .tp = %d, .chunks = %d,", p->pp, p->dp, p->tp, p->chunks);
-  write_line(w, ".batch = %lld, .microbatch = %lld, .microbatches = %lld,", (long long)p->batch, (long long)p->microbatch, (long long)p->microbatches);
+  write_line(w, ".model = %s, .compiler = %s, .real_bytes = sizeof(real),", quoted(w, p->model), quoted(w, p->compiler));
+  write_line(w, ".pp = %d, .tp = %d, .batch = %lld, .microbatch = %lld,", p->pp, p->tp, (long long)p->batch, (long long)p->microbatch);
+  if (open) write_line(w, ".degree_count = %u, .degrees = degrees, .packed_plans = pd_packed_plans,", w->input->plan_count);
+  else write_line(w, ".dp = %d, .chunks = %d, .microbatches = %lld, .plan = pd_plan_text,", p->dp, p->chunks, (long long)p->microbatches);
   write_line(w, ".tokens_per_sample = %lld, .tokens_are_samples = %d, .recompute = %d,", (long long)p->tokens_per_sample, p->tokens_are_samples, p->recompute);
   write_line(w, ".segment_count = %d, .wire_count = %d, .param_count = %d, .data_count = %d, .metric_count = %d, .normaliser_count = %d,",
              p->segment_count, p->wire_count, p->param_count, p->data_count, p->metric_count, p->normaliser_count);

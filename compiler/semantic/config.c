@@ -182,6 +182,7 @@ void fill_config(Sem *sem) {
              *cluster = sem->section_item[section_index("cluster")];
   config->parallel_span = parallel ? parallel->name.span : NO_SPAN;
   config->schedule_span = schedule ? schedule->name.span : NO_SPAN;
+  config->dp_open = open_degree(sem) != NULL;
   config->chunks_said = sem->keys[row_index("schedule", "chunks")].value != NULL;
   config->cluster_span = cluster ? cluster->name.span : NO_SPAN;
   check_nodes(sem);
@@ -215,14 +216,15 @@ static void finish_batch(Sem *sem) {
   Span span = config->microbatch_span;
   if (sem->keys[row_index("schedule", "microbatch")].value == NULL) span = config->dp_span;
   if (span.file == UINT32_MAX) span = batch->span;
-  Diag *diag = report(sem, "E0501", span,
-                      "the batch `%s` = %" PRId64 " is not divisible by dp * microbatch = %" PRId64 " * %" PRId64,
-                      batch->name, batch->size, config->dp, config->microbatch);
+  const char *step_text = config->dp_open ? arena_printf(sem->arena, "microbatch = %" PRId64, config->microbatch)
+                                          : arena_printf(sem->arena, "dp * microbatch = %" PRId64 " * %" PRId64, config->dp,
+                                                         config->microbatch);
+  Diag *diag = report(sem, "E0501", span, "the batch `%s` = %" PRId64 " is not divisible by %s", batch->name, batch->size, step_text);
   diag_label(diag, batch->span, "`%s` = %" PRId64, batch->name, batch->size);
   Id id = sem->batch;
   axis_notes(sem, diag, 1, &id);
   if (!fits || step > batch->size) {
-    if (fits) diag_help(diag, "a batch has at least dp * microbatch = %" PRId64 " samples", step);
+    if (fits) diag_help(diag, "a batch has at least %smicrobatch = %" PRId64 " samples", config->dp_open ? "" : "dp * ", step);
     return;
   }
   int64_t below = batch->size / step * step, per_rank = batch->size / config->dp, micro = config->microbatch;

@@ -333,6 +333,13 @@ Const symbol_const(Sem *sem, Symbol *symbol) {
   return value;
 }
 
+/* The value of `parallel.dp` where the launch gives it. */
+static void report_open_degree(Sem *sem, Span span) {
+  Diag *diag = report(sem, "E0414", span, "`parallel.dp` is not known here: `dp=*` leaves it to the launch");
+  diag_label(diag, open_degree(sem)->span, "as many replicas as the launch has ranks for");
+  diag_help(diag, "say how many replicas, `dp=8`, or write the size without them");
+}
+
 bool name_const(Sem *sem, Unit *unit, Frame *frame, const Name *name, Const *result) {
   Local *local = find_local(frame, name->text);
   if (local) {
@@ -356,7 +363,9 @@ bool name_const(Sem *sem, Unit *unit, Frame *frame, const Name *name, Const *res
     *result = const_bool(name->text[0] == 't');
     return true;
   }
-  return strchr(name->text, '.') && section_const(sem, name->text, result);
+  if (!strchr(name->text, '.') || !section_const(sem, name->text, result)) return false;
+  if (!strcmp(name->text, "parallel.dp") && open_degree(sem)) report_open_degree(sem, name->span);
+  return true;
 }
 
 static Const eval_name(Sem *sem, Unit *unit, Frame *frame, const Expr *expr) {

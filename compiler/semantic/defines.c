@@ -42,6 +42,14 @@ static bool takes_text(const char *section, const char *key) {
          (key_rows[row].type == KEY_TEXT || key_rows[row].type == KEY_CHOICE || key_rows[row].type == KEY_NAME);
 }
 
+/* `-D parallel.dp=*`: no expression, and none of the grammar. */
+static const Expr *star_expr(Sem *sem, const Define *define) {
+  uint32_t file = diag_add_source(sem->diagnostics, arena_printf(sem->arena, "-D %s", define->name), "*", 1);
+  Expr *expr = ARENA_NEW(sem->arena, Expr);
+  *expr = (Expr){.kind = EXPR_STAR, .span = {file, 0, 1}};
+  return expr;
+}
+
 static const Expr *define_value(Sem *sem, const Define *define, bool text) {
   size_t length = strlen(define->value);
   bool quoted = length >= 2 && define->value[0] == '"' && define->value[length - 1] == '"';
@@ -56,7 +64,8 @@ static const Expr *define_value(Sem *sem, const Define *define, bool text) {
 static void define_key(Sem *sem, const Define *define, const char *dot) {
   char *section = arena_strndup(sem->arena, define->name, (size_t)(dot - define->name));
   Name name = {intern_str(sem->names, dot + 1), NO_SPAN};
-  const Expr *value = define_value(sem, define, takes_text(section, name.text));
+  bool text = takes_text(section, name.text);
+  const Expr *value = !text && !strcmp(define->value, "*") ? star_expr(sem, define) : define_value(sem, define, text);
   if (!value) return;
   name.span = value->span;
   if (row_index(section, name.text) >= 0 || takes_text(section, name.text)) {

@@ -311,6 +311,8 @@ void read_sections(Sem *sem);
 void apply_defines(Sem *sem);
 /* A section key in an expression: `parallel.tp`. False when there is no such key. */
 bool section_const(Sem *sem, const char *dotted, Const *result);
+/* The `*` of `parallel < dp=*; >`, which leaves the number of replicas to the launch; NULL when the program says it. */
+const Expr *open_degree(const Sem *sem);
 void spelling_keys(Spelling *spelling, Sem *sem);
 void fill_config(Sem *sem);
 void finish_config(Sem *sem);

@@ -123,6 +123,8 @@ Const key_error(Sem *sem, const KeyRow *row, const Expr *value, const char *why)
     spelling_help(&spelling, diag);
     if (strlen(row->choices) > SHORT_LIST) diag_note(diag, "possible: %s", choice_list(sem, row->choices, ", "));
   }
+  if (value->kind == EXPR_STAR && !strcmp(row->section, "parallel"))
+    diag_help(diag, "only `dp` can be left to the launch: stages and parts of tensors are cut when the program is compiled");
   return (Const){.kind = CONST_ERROR};
 }
 
@@ -149,12 +151,8 @@ int choice_index(const char *choices, const char *text) {
 
 Const number_key(Sem *sem, const KeyRow *row, const Expr *value) {
   if (value->kind == EXPR_STAR) {
-    if (strcmp(row->section, "parallel") != 0 || strcmp(row->key, "dp") != 0)
-      return key_error(sem, row, value, row->type == KEY_INT ? "a whole number" : "a number");
-    Diag *diag = report(sem, "E0408", value->span, "this version cannot leave `parallel.dp` to the launch");
-    diag_note(diag, "the plan of every rank's steps is made here, and the number of micro-batches follows from dp");
-    diag_help(diag, "say how many replicas, `dp=1`, and compile again for another launch: -D parallel.dp=8");
-    return (Const){.kind = CONST_ERROR};
+    if (!strcmp(row->section, "parallel") && !strcmp(row->key, "dp")) return (Const){.kind = CONST_ERROR}; /* nobody knows yet */
+    return key_error(sem, row, value, row->type == KEY_INT ? "a whole number" : "a number");
   }
   Const c = const_eval(sem, sem->root, NULL, value);
   if (c.kind == CONST_ERROR) return c;
@@ -247,6 +245,11 @@ Const key_const(Sem *sem, int index) {
   if (key->state == STATE_DONE) return key->constant;
   key->state = STATE_DONE;
   return key->constant = c;
+}
+
+const Expr *open_degree(const Sem *sem) {
+  const Expr *value = sem->keys[row_index("parallel", "dp")].value;
+  return value && value->kind == EXPR_STAR ? value : NULL;
 }
 
 bool section_const(Sem *sem, const char *dotted, Const *result) {

@@ -20,6 +20,7 @@ typedef struct KeyValue {
 /* All sections, checked, with their defaults. Counts are 64-bit; spans point at the value (or the section) for errors. */
 typedef struct Config {
   int64_t pp, dp, tp, cp, ep, zero;
+  bool dp_open;         /* dp=*: the launch says how many replicas; dp is 1 until a degree is planned (pipeline/degrees.h) */
   bool sequence;
   Span parallel_span, pp_span, dp_span, tp_span;
 

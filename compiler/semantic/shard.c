@@ -171,10 +171,11 @@ void check_layout(Sem *sem) {
     diag_note(diag, "replicas of dp share the samples: everything else they have alike");
     if (symbol && symbol->kind == SYMBOL_DIM) sem->graph->axes.at[symbol->axis].mesh = MESH_NONE; /* told once */
   }
-  if (sem->batch == NO_ID || config->dp <= 1) return;
+  if (sem->batch == NO_ID || (config->dp <= 1 && !config->dp_open)) return;
   const Axis *batch = &sem->graph->axes.at[sem->batch];
   if (batch->mesh != MESH_NONE) return;
-  Diag *diag = report(sem, "E0407", config->dp_span, "dp = %" PRId64 ", but no rule splits the batch `%s` over dp",
-                      config->dp, batch->name);
+  const char *degree = config->dp_open ? "*" : arena_printf(sem->arena, "%" PRId64, config->dp);
+  Diag *diag = report(sem, "E0407", config->dp_span, "dp = %s, but no rule splits the batch `%s` over dp", degree,
+                      batch->name);
   diag_help(diag, "add `%s=dp;` to `shard < >`", batch->name);
 }

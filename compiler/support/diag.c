@@ -166,6 +166,12 @@ unsigned diag_errors(const Diagnostics *all) {
   return all->errors;
 }
 
+const char *diag_first_error(const Diagnostics *all) {
+  for (uint32_t i = 0; i < all->reports.count; i++)
+    if (all->reports.at[i]->level == DIAG_ERROR) return all->reports.at[i]->message;
+  return NULL;
+}
+
 unsigned diag_warnings(const Diagnostics *all) {
   return all->reports.count - all->errors;
 }

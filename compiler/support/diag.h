@@ -50,6 +50,8 @@ void diag_help(Diag *diag, const char *format, ...) __attribute__((format(printf
 void diag_enable_warning(Diagnostics *all, const char *code, bool on);
 
 unsigned diag_errors(const Diagnostics *all);
+/* The sentence of the first error that was reported, NULL if there is none: for who tries something and goes on without. */
+const char *diag_first_error(const Diagnostics *all);
 unsigned diag_warnings(const Diagnostics *all);
 /* True once 20 errors were reported: passes should stop. */
 bool diag_full(const Diagnostics *all);
