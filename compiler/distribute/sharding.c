@@ -17,16 +17,20 @@ static void add_row(Table *table, const char *name, const char *shape, const cha
   for (unsigned i = 0; i < COLUMNS; i++) vec_push(table->arena, &table->cells, row[i]);
 }
 
-/* "heads/tp 8, batch/dp 64" */
+/* "heads/tp 8, batch/dp 64", or "batch/dp *" when the launch gives dp */
 static const char *split_text(Arena *arena, const Graph *graph, const Config *config, unsigned rank, const Id *axes) {
   Text text = {.arena = arena};
   text_put(&text, "", 0);
   for (unsigned k = 0; k < rank; k++) {
     const Axis *axis = &graph->axes.at[axes[k]];
+    bool open = axis->mesh == MESH_DP && config->dp_open;
     int64_t degree = axis->mesh == MESH_DP ? config->dp : axis->mesh == MESH_TP ? config->tp : 1;
-    if (degree < 2) continue;
-    text_printf(&text, "%s%s/%s %lld", text.length ? ", " : "", axis->name ? axis->name : "axis", mesh_name(axis->mesh),
-                (long long)degree);
+    if (degree < 2 && !open) continue;
+    text_printf(&text, "%s%s/%s ", text.length ? ", " : "", axis->name ? axis->name : "axis", mesh_name(axis->mesh));
+    if (open)
+      text_put(&text, "*", 1);
+    else
+      text_printf(&text, "%lld", (long long)degree);
   }
   return text.length ? text.at : "-";
 }
@@ -66,9 +70,13 @@ static void put_table(Text *out, const Table *table) {
 void sharding_text(const Graph *graph, const Config *config, Text *out) {
   Table table = {.arena = out->arena};
   int64_t real = real_bytes(config);
-  text_printf(out, "%lld ranks: pp %lld x dp %lld x tp %lld; micro-batches of %lld; reals of %lld bytes\n\n",
-              (long long)(config->pp * config->dp * config->tp), (long long)config->pp, (long long)config->dp,
-              (long long)config->tp, (long long)config->microbatch, (long long)real);
+  if (config->dp_open)
+    text_printf(out, "%lld ranks a replica: pp %lld x dp * x tp %lld", (long long)(config->pp * config->tp),
+                (long long)config->pp, (long long)config->tp);
+  else
+    text_printf(out, "%lld ranks: pp %lld x dp %lld x tp %lld", (long long)(config->pp * config->dp * config->tp),
+                (long long)config->pp, (long long)config->dp, (long long)config->tp);
+  text_printf(out, "; micro-batches of %lld; reals of %lld bytes\n\n", (long long)config->microbatch, (long long)real);
   add_row(&table, "parameter", "axes", "divided", "on a rank", "bytes");
   for (uint32_t i = 0; i < graph->params.count; i++) {
     const Param *param = &graph->params.at[i];

@@ -118,7 +118,10 @@ static void put_dim(const Compilation *c, Text *out, const Meaning *meaning) {
     if (!axis->name || !same_begin(axis->span, meaning->declared)) continue;
     text_printf(out, "\n- `%s` = %s%s%lld", axis->name, axis->derivation ? axis->derivation : "",
                 axis->derivation ? " = " : "", (long long)axis->size);
-    if (i == graph->batch)
+    if (i == graph->batch && config->dp_open)
+      text_printf(out, ", the batch: dp * x micro-batches of %lld%s%s", (long long)config->microbatch,
+                  c->degrees ? "; dp is given at the launch: " : "", c->degrees ? degrees_text(c->degrees) : "");
+    else if (i == graph->batch)
       text_printf(out, ", the batch: dp %lld x %lld micro-batches of %lld", (long long)config->dp,
                   (long long)config->microbatches, (long long)config->microbatch);
     else if (axis_is_split(graph, config, i))

@@ -337,7 +337,7 @@ Const symbol_const(Sem *sem, Symbol *symbol) {
 static void report_open_degree(Sem *sem, Span span) {
   Diag *diag = report(sem, "E0414", span, "`parallel.dp` is not known here: `dp=*` leaves it to the launch");
   diag_label(diag, open_degree(sem)->span, "as many replicas as the launch has ranks for");
-  diag_help(diag, "say how many replicas, `dp=8`, or write the size without them");
+  diag_help(diag, "say how many replicas, `dp=8`, or leave `parallel.dp` out here");
 }
 
 bool name_const(Sem *sem, Unit *unit, Frame *frame, const Name *name, Const *result) {

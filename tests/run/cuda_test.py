@@ -181,6 +181,28 @@ def test_bits_do_not_depend_on_the_pipeline():
         tensors_equal(ours.weights, first.weights, "weights with pp%d %s" % (pp, kind))
 
 
+def test_the_launch_gives_the_replicas():
+    """dp=*: on two ranks the bits of the program compiled for two, one graph; on three what the host computes on three."""
+    run = RUNS[7]
+    source, defines = program_of(run)
+    program = build_cuda(source, dict(defines, parallel__dp="*"))
+    options = ("--steps=%d" % STEPS, "--seed=3")
+    fixed = train_cuda(build_cuda(source, defines), *options, seed=4, data=data_of(run[0]))
+    for words, ranks in (((), 2), (("--dp=2",), None)):
+        ours = train_cuda(program, *options, *words, seed=4, data=data_of(run[0]), ranks=ranks)
+        check(len(ours.losses) == STEPS and ours.losses == fixed.losses and ours.norms == fixed.norms, "losses %s, not %s" % (ours.losses, fixed.losses))
+        tensors_equal(ours.gradients, fixed.gradients, "gradients")
+        tensors_equal(ours.weights, fixed.weights, "weights")
+        for rank in range(2):
+            wanted = [len(re.findall(what, calls(fixed, rank))) for what in (r"\bcudaGraphLaunch\b", r"\bnccl\w+", r"\bcudaMalloc\b")]
+            found = [len(re.findall(what, calls(ours, rank))) for what in (r"\bcudaGraphLaunch\b", r"\bnccl\w+", r"\bcudaMalloc\b")]
+            check(found == wanted and wanted[0] > 0, "graph launches, NCCL calls, allocations: %s, not %s" % (found, wanted))
+    ours = train_cuda(program, *options, data=data_of(run[0]), ranks=3)
+    hosts = host_run(run[:2] + (3,) + run[3:])
+    check(relative(ours.losses, hosts.losses) < 1e-5, "losses %s on three ranks, on the host %s" % (ours.losses, hosts.losses))
+    tensors_close(ours.gradients, hosts.gradients, 2e-5, "gradients on three ranks", floor=1e-3)
+
+
 def test_epilogues_by_architecture():
     """Products that also add, take gelu and its derivative, and sum rows for the gradient of what was added, on sm_90; kernels
     of their own on sm_80: the same numbers."""

@@ -152,9 +152,9 @@ def test_rows_have_the_cells_of_their_table():
 # ---- compiled programs ----
 
 def program():
-    """The first program of language.md, built; and its --help."""
+    """The first program of language.md, built with dp=*, as which it has every option; and its --help."""
     first = next(block for block in blocks_of(DOCS_LANGUAGE) if block.mark == "pd")
-    path = harness.build(first.text, options=("-O0",))
+    path = harness.build(first.text, {"parallel.dp": "*", "shard.batch": "dp"}, options=("-O0",))
     return path, once("help of a program", lambda: harness.command([path, "--help"], 30)).out
 
 

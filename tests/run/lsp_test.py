@@ -233,6 +233,10 @@ def test_hover():
     text = GPT.replace("shard <", "parallel < tp=2; >\nschedule < microbatch=3; >\nshard <")
     uri, found = client.open(os.path.join(directory(), "m.pd"), text)
     check(found == [], found)
+    star = GPT.replace("shard <", "parallel < dp=*; >\nschedule < microbatch=3; >\nshard <")
+    starred, found = client.open(os.path.join(directory(), "star.pd"), star)
+    said = client.hover(starred, star, "batch, seq, embed]")
+    check(found == [] and "the batch: dp * x micro-batches of 3; dp is given at the launch: 1, 2 and 4" in said, said)
     for needle, more, facts in (
             ("embed]", {}, ("dim `embed`", "embed = width", "`embed` = width = 16 = 16")),
             ("heads, head]", {}, ("dim `heads`", "4", "divided over tp 2: 2 on a rank")),

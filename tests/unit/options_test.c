@@ -90,6 +90,21 @@ Test(options, values_are_checked) {
   refused("extra", "unexpected argument `extra`");
 }
 
+Test(options, replicas_are_asked_for_where_the_program_does_not_say_them) {
+  static const pd_degree degrees[] = {{.dp = 1}, {.dp = 4}};
+  pd_program open = program;
+  open.dp = 0;
+  open.degree_count = 2;
+  open.degrees = degrees;
+  pd_options options;
+  pd_problem problem;
+  cr_assert(pd_options_parse(&open, 2, (char *[]){"train", "--dp=4"}, &options, &problem));
+  cr_assert_eq(options.dp, 4);
+  cr_assert(pd_options_parse(&open, 1, (char *[]){"train"}, &options, &problem));
+  cr_assert_eq(options.dp, 0);
+  refused("--dp=2", "--dp is for programs that were compiled with dp=*");
+}
+
 Test(options, a_very_long_name_is_harmless) {
   char argument[3000] = "--";
   memset(argument + 2, 'a', sizeof argument - 3);
