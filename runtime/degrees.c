@@ -65,7 +65,10 @@ const char *pd_degrees_text(const pd_program *program, int64_t asked, bool ranks
     if (skips) i = all - 1;
     const int dp = asked != 0 ? (int)asked : dp_at(program, i);
     at += (size_t)snprintf(text + at, sizeof texts[0] - at, "%s%" PRId64,
-                           i == 0 ? "" : skips ? ", … or " : i + 1 < all ? ", " : " or ",
+                           i == 0        ? ""
+                           : skips       ? ", … or "
+                           : i + 1 < all ? ", "
+                                         : " or ",
                            ranks ? pd_degrees_ranks(program, dp) : dp);
   }
   return text;
@@ -82,7 +85,8 @@ bool pd_degrees_take(const pd_program *program, int dp, pd_program *taken, pd_pr
     char *plan = malloc((size_t)degree->plan_bytes + 1);
     uLongf size = (uLongf)degree->plan_bytes;
     if (plan == NULL) return pd_problem_say(problem, "plan: not enough memory");
-    if (uncompress((Bytef *)plan, &size, program->packed_plans + degree->packed_at, (uLong)degree->packed_bytes) != Z_OK ||
+    if (uncompress((Bytef *)plan, &size, program->packed_plans + degree->packed_at, (uLong)degree->packed_bytes) !=
+            Z_OK ||
         size != (uLongf)degree->plan_bytes) {
       free(plan);
       return pd_problem_say(problem, "plan: that of dp %d cannot be unpacked: the program was altered", dp);

@@ -1,5 +1,5 @@
-/* The number of replicas of a run. A program says its dp, or (dp=*) has a plan for each of several, and the launch gives one
- * of them: by its number of ranks, or by --dp. Below, `asked` is --dp, 0 when it is not given. */
+/* The number of replicas of a run. A program says its dp, or (dp=*) has a plan for each of several, and the launch
+ * gives one of them: by its number of ranks, or by --dp. Below, `asked` is --dp, 0 when it is not given. */
 #ifndef PD_DEGREES_H
 #define PD_DEGREES_H
 
@@ -17,8 +17,8 @@ int pd_degrees_first(const pd_program *program, int64_t asked);
 /* The dp with the most ranks that are not more than `ranks`; if all need more, the smallest. */
 int pd_degrees_below(const pd_program *program, int64_t asked, int64_t ranks);
 
-/* The numbers that work, "2, 4 or 8", as dp or (ranks) as world ranks: in a buffer that the next call with the same `ranks`
- * writes over. Of very many, some are left out. */
+/* The numbers that work, "2, 4 or 8", as dp or (ranks) as world ranks: in a buffer that the next call with the same
+ * `ranks` writes over. Of very many, some are left out. */
 const char *pd_degrees_text(const pd_program *program, int64_t asked, bool ranks);
 
 /* The program with one of its dp, its plan unpacked: what everything after the launch works with. A copy, which

@@ -160,7 +160,8 @@ int pd_main(const pd_program *program, int argc, char **argv) {
   if (run.options.generate != NULL && !pd_generate_possible(program, run.options.generate, &problem))
     return refuse(problem.text);
   if (run.options.resume != NULL && *run.options.resume == 0 && run.options.checkpoint == NULL) {
-    return refuse("--resume needs a directory: --resume=DIR, --checkpoint=DIR, or dir=\"...\" in the checkpoint section");
+    return refuse(
+        "--resume needs a directory: --resume=DIR, --checkpoint=DIR, or dir=\"...\" in the checkpoint section");
   }
   bool done;
   const int status = pd_launch_ranks(program, run.options.dp, argv, run.options.quiet, &done);

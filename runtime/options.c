@@ -72,7 +72,8 @@ static const struct {
     {PD_EXIT_USAGE, "command line, or wrong number of ranks", false},
     {PD_EXIT_DATA, "training data missing, malformed or out of range", false},
     {PD_EXIT_CHECKPOINT, "weights or checkpoint unreadable or unwritable", false},
-    {PD_EXIT_NUMERIC, "loss or gradient is not finite, or --check-gradients found a wrong one; nothing is saved", false},
+    {PD_EXIT_NUMERIC, "loss or gradient is not finite, or --check-gradients found a wrong one; nothing is saved",
+     false},
     {PD_EXIT_PEER, "another rank failed or was lost", false},
     {PD_EXIT_PLAN, "ranks run different plans, or the plan does not fit the program", false},
     {PD_EXIT_MEMORY, "not enough memory", false},
@@ -197,12 +198,13 @@ static bool read_value(const row *r, const char *text, pd_options *options, pd_p
   return pd_problem_say(problem, "--%s takes no value", r->name);
 }
 
-/* NULL if the program has the option, else why not: threads and kernel sets are the host target's, and a number of replicas
- * is for programs that do not say it. */
+/* NULL if the program has the option, else why not: threads and kernel sets are the host target's, and a number of
+ * replicas is for programs that do not say it. */
 static const char *lacks(const pd_program *program, const row *r) {
   if (program->target != PD_TARGET_HOST && (r->at == AT(threads) || r->at == AT(kernels)))
     return "is about computing on the host; this program runs on a CUDA device";
-  if (program->degree_count == 0 && r->at == AT(dp)) return "is for programs that were compiled with dp=*; this one says its dp";
+  if (program->degree_count == 0 && r->at == AT(dp))
+    return "is for programs that were compiled with dp=*; this one says its dp";
   return NULL;
 }
 

@@ -7,9 +7,8 @@
 #include "pipeline/limits.h"
 #include "pipeline/stages.h"
 
-/* The work is bounded: the degrees that are tried are the smallest, so their micro-batches are those of dp=1 times at most
- * 1 + 1/2 + … + 1/MOST_DEGREES. */
-enum { MOST_DEGREES = 64, MOST_DP = 1 << 20, MOST_NOTES = 8 };
+/* What bounds the work: degrees, and pairs of a chunk and a micro-batch in the plans of all of them. */
+enum { MOST_DEGREES = 64, MOST_PAIRS = 1 << 20, MOST_DP = 1 << 20, MOST_NOTES = 8 };
 
 /* One pass over a degree: false, and an error in `diagnostics`, when it cannot be. */
 typedef bool Attempt(const Degrees *degrees, Degree *degree, Diagnostics *diagnostics);
@@ -58,6 +57,23 @@ static bool within_limits(const Degrees *degrees, Degree *degree, Diagnostics *d
   return limits_check(degrees->graph, &degree->config, diagnostics);
 }
 
+/* Keeps as many degrees as have few enough micro-batches together, the largest first: those have the fewest. */
+static void keep_bounded(Degrees *degrees) {
+  int64_t pairs = 0;
+  uint32_t first = degrees->at.count;
+  while (first > 0) {
+    const Config *config = &degrees->at.at[first - 1].config;
+    pairs += config->pp * config->chunks * config->microbatches; /* limits.h: each is at most MOST_PAIRS */
+    if (pairs > MOST_PAIRS && first < degrees->at.count) break;
+    first--;
+  }
+  for (uint32_t i = 0; i < first; i++)
+    vec_push(degrees->arena, &degrees->left_out,
+             ((LeftOut){degrees->at.at[i].config.dp, "its plan and those of larger dp have too many micro-batches together"}));
+  degrees->at.count -= first;
+  memmove(degrees->at.at, degrees->at.at + first, sizeof *degrees->at.at * degrees->at.count);
+}
+
 Degrees *degrees_find(Arena *arena, const Graph *graph, const Config *config, Diagnostics *diagnostics) {
   Degrees *degrees = ARENA_NEW(arena, Degrees);
   *degrees = (Degrees){.arena = arena, .graph = graph, .open = config->dp_open};
@@ -72,7 +88,7 @@ Degrees *degrees_find(Arena *arena, const Graph *graph, const Config *config, Di
     }
     if (steps % dp == 0) add(degrees, config, dp);
   }
-  keep(degrees, within_limits, diagnostics);
+  if (keep(degrees, within_limits, diagnostics) && degrees->open) keep_bounded(degrees);
   return degrees;
 }
 

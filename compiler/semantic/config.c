@@ -157,7 +157,8 @@ static void check_nodes(Sem *sem) {
   for (int i = 0; i < 2 && sem->out->config.ranks_per_node <= 0; i++) {
     const SectionKey *key = &sem->keys[row_index("cluster", keys[i])];
     if (!key->value) continue;
-    diag_help(report(sem, "E0521", key->value->span, "`%s` is of links between nodes, but no rank is on another node", keys[i]),
+    diag_help(report(sem, "E0521", key->value->span, "`%s` is of links between nodes, but no rank is on another node",
+                     keys[i]),
               "say how many ranks share a node: `cluster < ranks_per_node=8; … >`; or leave `%s` out", keys[i]);
   }
 }
@@ -217,14 +218,16 @@ static void finish_batch(Sem *sem) {
   if (sem->keys[row_index("schedule", "microbatch")].value == NULL) span = config->dp_span;
   if (span.file == UINT32_MAX) span = batch->span;
   const char *step_text = config->dp_open ? arena_printf(sem->arena, "microbatch = %" PRId64, config->microbatch)
-                                          : arena_printf(sem->arena, "dp * microbatch = %" PRId64 " * %" PRId64, config->dp,
-                                                         config->microbatch);
-  Diag *diag = report(sem, "E0501", span, "the batch `%s` = %" PRId64 " is not divisible by %s", batch->name, batch->size, step_text);
+                                          : arena_printf(sem->arena, "dp * microbatch = %" PRId64 " * %" PRId64,
+                                                         config->dp, config->microbatch);
+  Diag *diag = report(sem, "E0501", span, "the batch `%s` = %" PRId64 " is not divisible by %s", batch->name,
+                      batch->size, step_text);
   diag_label(diag, batch->span, "`%s` = %" PRId64, batch->name, batch->size);
   Id id = sem->batch;
   axis_notes(sem, diag, 1, &id);
   if (!fits || step > batch->size) {
-    if (fits) diag_help(diag, "a batch has at least %smicrobatch = %" PRId64 " samples", config->dp_open ? "" : "dp * ", step);
+    if (fits)
+      diag_help(diag, "a batch has at least %smicrobatch = %" PRId64 " samples", config->dp_open ? "" : "dp * ", step);
     return;
   }
   int64_t below = batch->size / step * step, per_rank = batch->size / config->dp, micro = config->microbatch;

@@ -127,7 +127,7 @@ void apply_defines(Sem *sem) {
 static const char *type_name(const KeyRow *row) {
   switch (row->type) {
   case KEY_INT:
-    return "integer";
+    return may_be_open(row) ? "integer|*" : "integer";
   case KEY_REAL:
     return "real";
   case KEY_BOOL:

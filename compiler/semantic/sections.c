@@ -65,10 +65,15 @@ static const char *const sections[] = {"parallel", "shard", "schedule",   "optim
                                        "data",     "train", "checkpoint", "cluster"};
 enum { SECTION_COUNT = sizeof sections / sizeof *sections };
 
+bool may_be_open(const KeyRow *row) {
+  return !strcmp(row->section, "parallel") && !strcmp(row->key, "dp");
+}
+
 SectionKeyInfo semantic_key(uint32_t index) {
   if (index >= (uint32_t)key_count) return (SectionKeyInfo){0};
   const KeyRow *row = &key_rows[index];
-  return (SectionKeyInfo){row->section, row->key, row->initial, row->type == KEY_BOOL ? "on|off" : row->choices};
+  const char *choices = row->type == KEY_BOOL ? "on|off" : may_be_open(row) ? "*" : row->choices;
+  return (SectionKeyInfo){row->section, row->key, row->initial, choices};
 }
 
 /* ---- finding ---- */
@@ -124,7 +129,8 @@ Const key_error(Sem *sem, const KeyRow *row, const Expr *value, const char *why)
     if (strlen(row->choices) > SHORT_LIST) diag_note(diag, "possible: %s", choice_list(sem, row->choices, ", "));
   }
   if (value->kind == EXPR_STAR && !strcmp(row->section, "parallel"))
-    diag_help(diag, "only `dp` can be left to the launch: stages and parts of tensors are cut when the program is compiled");
+    diag_help(diag,
+              "only `dp` can be left to the launch: stages and parts of tensors are cut when the program is compiled");
   return (Const){.kind = CONST_ERROR};
 }
 
@@ -151,7 +157,7 @@ int choice_index(const char *choices, const char *text) {
 
 Const number_key(Sem *sem, const KeyRow *row, const Expr *value) {
   if (value->kind == EXPR_STAR) {
-    if (!strcmp(row->section, "parallel") && !strcmp(row->key, "dp")) return (Const){.kind = CONST_ERROR}; /* nobody knows yet */
+    if (may_be_open(row)) return (Const){.kind = CONST_ERROR}; /* nobody knows yet */
     return key_error(sem, row, value, row->type == KEY_INT ? "a whole number" : "a number");
   }
   Const c = const_eval(sem, sem->root, NULL, value);

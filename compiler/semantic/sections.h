@@ -37,6 +37,8 @@ int section_index(const char *name);
 int row_index(const char *section, const char *key);
 /* "parallel.tp" */
 const char *dotted_name(Sem *sem, const KeyRow *row);
+/* Whether the key may be `*`: left to the launch. */
+bool may_be_open(const KeyRow *row);
 int choice_index(const char *choices, const char *text);
 /* Reports that a value is not `why`. */
 Const key_error(Sem *sem, const KeyRow *row, const Expr *value, const char *why);

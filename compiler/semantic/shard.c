@@ -175,7 +175,7 @@ void check_layout(Sem *sem) {
   const Axis *batch = &sem->graph->axes.at[sem->batch];
   if (batch->mesh != MESH_NONE) return;
   const char *degree = config->dp_open ? "*" : arena_printf(sem->arena, "%" PRId64, config->dp);
-  Diag *diag = report(sem, "E0407", config->dp_span, "dp = %s, but no rule splits the batch `%s` over dp", degree,
-                      batch->name);
+  Diag *diag =
+      report(sem, "E0407", config->dp_span, "dp = %s, but no rule splits the batch `%s` over dp", degree, batch->name);
   diag_help(diag, "add `%s=dp;` to `shard < >`", batch->name);
 }

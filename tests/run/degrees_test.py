@@ -162,6 +162,17 @@ def test_too_many_degrees():
     check(divisors[63] <= last < divisors[64], "tried up to %d, the 64th is %d" % (last, divisors[63]))
 
 
+def test_too_many_micro_batches():
+    """All plans together have at most 2^20 pairs of a chunk and a micro-batch: those of the smallest dp are left out."""
+    text = said(layers().replace("batch = 12", "batch = 360360"))
+    kept = [int(dp) for dp in re.findall(r"^ +(\d+) +\d+ +\d+  1f1b ", text, re.M)]
+    left_out = [int(dp) for dp in re.findall(r"^not dp (\d+): its plan and those of larger dp have too many micro-batches together$", text, re.M)]
+    divisors = [dp for dp in range(1, 360361) if 360360 % dp == 0]
+    check(left_out and left_out + kept == divisors[:64], "left out %s, kept %s" % (left_out, kept))
+    pairs = lambda degrees: sum(2 * 360360 // dp for dp in degrees)
+    check(pairs(kept) <= 2**20 < pairs(kept + left_out[-1:]), "%d pairs" % pairs(kept))
+
+
 def test_what_is_of_one_plan_is_asked_for():
     for kind in ("plan", "schedule", "memory", "svg", "html", "trace"):
         result = pdc("--emit=" + kind, "-", source=layers())
