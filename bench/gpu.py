@@ -1,15 +1,18 @@
 """The CUDA target on a real GPU, in under five minutes: what the fake GPU of the tests cannot show.
 
-usage: python3 bench/gpu.py [BUILD] [--mpi]     needs nvcc, a driver, and `make` before; one GPU, no MPI unless --mpi
+usage: bench/gpu.sh [--mpi]                     builds, then runs this: one GPU and no MPI, or with --mpi all GPUs
        python3 bench/gpu.py [BUILD] --fake      the same on the fake GPU with small sizes, to test this script
 
 Prints a line of figures for each part, and says what failed; exit status 1 then.
+  kernels       the kernels' unit tests (tests/cuda) against the reference in double
   agreement     20 training steps of a small GPT against the host target: f32, and bf16 within its rounding
   sanitizer     compute-sanitizer's memcheck, racecheck, initcheck and synccheck on two steps of it
   product       one large product, forward and both gradients, in bf16: TFLOP/s, of the card's dense peak
   gpt2-124m     bf16, micro-batches of 1024 tokens a sample: tokens/s and MFU
                 MFU = tokens/s x (6 N + 6 L E T) / peak: N all parameters, L layers, E width, T sequence, causal half
   graph         the same without the recorded step: what recording gains
+  exposed       with --mpi and several GPUs: the share of a step that sums over replicas are waited for, from the same work a
+                GPU on one and on all of them: 1 - t(1) / t(n)
 """
 import json
 import os
@@ -62,16 +65,18 @@ def build(name, text, target="cuda", **defines):
     return program
 
 
-def environment(program):
-    if not FAKE or not program.endswith(".cuda"):
+def environment(program, *options):
+    """What a process on the GPU gets; options: of the compiler of the fake one's twin."""
+    if not FAKE or not os.path.exists(program + ".cu") and not options:
         return dict(os.environ)
+    source = program + ".cu" if os.path.exists(program + ".cu") else os.path.join(ROOT, "tests", "cuda", os.path.basename(program) + ".cu")
     twin = program + "-twin.so"
     if not os.path.exists(twin):
         library = os.path.join(BUILD, "lib", "pdc")
         run(["g++", "-x", "c++", "-std=c++17", "-O1", "-DPD_FAKE_GPU", "-include", os.path.join(ROOT, "tests", "fakegpu", "device.h"),
              "-isystem", os.environ.get("CUDA", "/usr/local/cuda") + "/include", "-I" + library + "/include", "-I" + library + "/cuda", "-fPIC",
-             "-shared", "-Wl,-Bsymbolic", program + ".cu", "-o", twin])
-    return dict(os.environ, LD_LIBRARY_PATH=os.path.join(BUILD, "fakegpu"), PD_FAKE_KERNELS=twin, PD_FAKE_ARCH="90")
+             "-shared", "-Wl,-Bsymbolic", *options, source, "-o", twin])
+    return dict(os.environ, LD_LIBRARY_PATH=os.path.join(BUILD, "fakegpu"), PD_FAKE_KERNELS=twin, PD_FAKE_ARCH="90", PD_FAKE_DEVICES="2")
 
 
 def train(program, steps, data, head=(), **variables):
@@ -87,6 +92,27 @@ def text_file(size):
     with open(path, "w") as file:
         file.write("".join("%d squared is %d. " % (i, i * i) for i in range(size)))
     return path
+
+
+def kernels():
+    tests, passed = os.path.join(ROOT, "tests", "cuda"), []
+    include = ["-I" + os.path.join(ROOT, part) for part in ("templates/cuda", "runtime", "tests/cuda")]
+    reference = os.path.join(place, "ref.o")
+    run(["gcc", "-std=c11", "-O2", "-fPIC", *include, "-c", os.path.join(ROOT, "runtime", "kernels", "ref.c"), "-o", reference])
+    names = sorted(name[:-3] for name in os.listdir(tests) if name.endswith("_test.cu") and name != "faults_test.cu")
+    builds = [(os.path.join(place, name), subprocess.Popen(
+        ["nvcc", "-O2", "-std=c++17", "-arch=sm_" + arch(), "-cudart", "shared", *include, os.path.join(tests, name + ".cu"), reference,
+         "-o", os.path.join(place, name)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)) for name in names]
+    for program, compiler in builds:
+        out = compiler.communicate()[0]
+        if compiler.returncode:
+            raise RuntimeError("nvcc: " + out[-2000:])
+        variables = environment(program, "-fno-strict-aliasing", *include, "-Wl," + reference, "-DPD_QUICK")
+        ended = subprocess.run([program] + (["quick"] if FAKE else []), capture_output=True, text=True, env=variables)
+        passed.append("%s %s" % (os.path.basename(program), (ended.stdout.splitlines() or ["nothing"])[-1]))
+        if ended.returncode:
+            failures.append("kernels: %s: status %d\n%s" % (program, ended.returncode, (ended.stdout + ended.stderr)[-2000:]))
+    return "; ".join(passed)
 
 
 def small_gpt():
@@ -159,16 +185,21 @@ model wide(x: f32[batch, n], y: f32[batch, n]) {
         batch, n, n, count, seconds * 1e3, rate / 1e12, share(rate))
 
 
-def gpt2():
+def gpt2_program(name, replicas=1):
+    """GPT-2 124M with the same work on every replica; its batch, micro-batch, sequence and layers."""
     with open(os.path.join(ROOT, "examples", "gpt2-124m.pd")) as file:
         text = file.read()
     batch, micro, seq, layers = (2, 1, 16, 1) if FAKE else (64, 32, 1024, 12)
-    text = re.sub(r"dim batch = 4, seq = 64", "dim batch = %d, seq = %d" % (batch, seq), text)
+    text = re.sub(r"dim batch = 4, seq = 64", "dim batch = %d, seq = %d" % (batch * replicas, seq), text)
     text = re.sub(r"microbatch=4", "microbatch=%d" % micro, text)
     if FAKE:
-        text = text.replace("50257", "512")
-    program, data = build("gpt2", text, layers=layers, precision__compute="bf16"), text_file(20000 if not FAKE else 2000)
-    steps = 3 if FAKE else 12
+        text = text.replace("50257", "512").replace("heads = 12", "heads = 2")
+    return build(name, text, layers=layers, precision__compute="bf16", parallel__dp=replicas), batch, micro, seq, layers
+
+
+def gpt2():
+    program, batch, micro, seq, layers = gpt2_program("gpt2")
+    data, steps = text_file(20000 if not FAKE else 2000), 3 if FAKE else 12
     figures = [seconds_of(train(program, steps, data, PDC_CUDA_GRAPH=graph)) for graph in ("1", "0")]
     flops = 6.0 * 124439808 + 6.0 * layers * 768 * seq
     rate = batch * seq / figures[0]
@@ -177,10 +208,20 @@ def gpt2():
     return "%.1f ms a step with the graph, %.1f ms without" % (figures[0] * 1e3, figures[1] * 1e3)
 
 
+def exposed():
+    devices = 2 if FAKE else len(run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]).splitlines())
+    if not MPI or devices < 2:
+        return "skipped: it takes --mpi and several GPUs"
+    data, steps = text_file(20000 if not FAKE else 2000), 3 if FAKE else 12
+    alone, together = (seconds_of(train(gpt2_program("gpt2-dp%d" % n, n)[0], steps, data)) for n in (1, devices))
+    return "%.1f ms a step on one GPU, %.1f ms on %d: %.1f %%" % (alone * 1e3, together * 1e3, devices, 100 * (1 - alone / together))
+
+
 began = time.monotonic()
 print("card        %s, sm_%s" % (card(), arch()), flush=True)
 try:
-    for name, part in (("agreement", agreement), ("sanitizer", sanitizer), ("product", product), ("graph", gpt2)):
+    for name, part in (("kernels", kernels), ("agreement", agreement), ("sanitizer", sanitizer), ("product", product), ("graph", gpt2),
+                       ("exposed", exposed)):
         try:
             print("%-11s %s" % (name, part()), flush=True)
         except RuntimeError as failure:
