@@ -180,6 +180,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   return api("cudaGraphLaunch", capture_use::allowed, [&]() -> cudaError_t {
     fake_object_check("executable graph", exec, "cudaGraphLaunch");
     CUstream_st &s = *resolve(stream, "cudaGraphLaunch");
+    if (config().seeds > 1) fake_record("host: seed %llu", static_cast<unsigned long long>(seed_now()));
     if (s.captured) {
       fake_explain("cudaGraphLaunch", "graphs inside graphs are not supported by the fake GPU");
       return cudaErrorNotSupported;

@@ -223,7 +223,7 @@ cudaError_t launch_kernel(function *f, dim3 grid, dim3 block, void **arguments, 
       f->text + " grid " + text_of(grid) + " block " + text_of(block) + " shared " + std::to_string(shared);
   auto copied = copy_arguments(*f, arguments, detail);
   bool uses_shared = shared || needs.shared || !needs.registers; /* no registers: nothing is known of the kernel */
-  uint64_t seed = mix(config().seed, ++launches);
+  uint64_t seed = mix(seed_now(), ++launches);
   return submit(stream, "kernel", detail, {}, [=](std::vector<char> &) {
     run_kernel({f->twin, f->text.c_str(), grid, block, shared, uses_shared, copied->pointers.data(), ++runs, seed});
     return FAKE_DONE;

@@ -3,6 +3,7 @@
 
 #include "block.h"
 
+#include <cerrno>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -33,9 +34,28 @@ static long long number(const char *name, long long usual, long long low, long l
   return value << shift;
 }
 
+/* one number, or the first and the last of several */
+static void read_seeds(settings &s) {
+  const char *text = getenv("PD_FAKE_SEED");
+  if (!text) return;
+  char *end;
+  errno = 0;
+  long long first = strtoll(text, &end, 10), last = first;
+  bool read = end != text;
+  if (*end == '-') {
+    const char *second = end + 1;
+    last = strtoll(second, &end, 10);
+    read = read && end != second;
+  }
+  if (!read || *end || errno || first < 0 || last < first)
+    bad_setting("PD_FAKE_SEED", text, "a whole number, or the first and the last of several: 1-20");
+  s.seed = static_cast<uint64_t>(first);
+  s.seeds = static_cast<uint64_t>(last - first) + 1;
+}
+
 static settings read_settings() {
   settings s;
-  s.seed = static_cast<uint64_t>(number("PD_FAKE_SEED", 0, 0, INT64_MAX));
+  read_seeds(s);
   s.devices = static_cast<int>(number("PD_FAKE_DEVICES", s.devices, 0, 64));
   s.arch = static_cast<int>(number("PD_FAKE_ARCH", s.arch, 50, 200));
   s.driver = static_cast<int>(number("PD_FAKE_DRIVER", s.driver, 0, 99999));

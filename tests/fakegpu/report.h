@@ -12,7 +12,7 @@ namespace fake {
 enum class block_order { forward, reverse, seeded };
 
 struct settings {
-  uint64_t seed = 0;
+  uint64_t seed = 0, seeds = 1; /* the first, and how many */
   std::string record, kernels;
   int devices = 1, arch = 0, driver = 13000, threads = 1;
   size_t memory = size_t{16} << 30;

@@ -21,6 +21,10 @@ static size_t waiting; /* queued and not ready */
 static uint64_t waits_made, choices_made, habits_made;
 static bool device_broken;
 
+uint64_t seed_now() {
+  return config().seed + waits_made % config().seeds;
+}
+
 double now() {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -55,7 +59,7 @@ void *new_fiber(const std::string &name) {
 }
 
 static uint64_t choose(uint64_t below) {
-  return mix(config().seed, ++choices_made) % below;
+  return mix(seed_now(), ++choices_made) % below;
 }
 
 /* One call of an operation's action, as its stream. Between the two switches nothing may be allocated or freed that the
@@ -119,8 +123,8 @@ enum habit { LATEST, ANY_NEEDED, ANY, OTHERS_FIRST, OLDEST, HABITS };
 
 /* The habit of this wait. Of HABITS seeds in a row, each has another one at every wait, so that a few seeds try all. */
 static habit choose_habit() {
-  if (!config().seed) return LATEST;
-  return static_cast<habit>((config().seed + mix(config().seed / HABITS, ++habits_made)) % HABITS);
+  if (!seed_now()) return LATEST;
+  return static_cast<habit>((seed_now() + mix(seed_now() / HABITS, ++habits_made)) % HABITS);
 }
 
 /* indices of ready operations in the order in which a habit tries them; `needed` 0: all are wanted */
@@ -168,7 +172,8 @@ static void mark(operation &target, uint64_t number) {
   }
 }
 
-/* nothing moves: other processes have not done their part */
+/* Nothing moves: other processes have not done their part. They may need this one's processor, so it sleeps the longer,
+ * the longer it has waited. */
 static void idle(double since, const char *target) {
   if (now() - since > config().timeout * 1000) {
     std::string list;
@@ -178,13 +183,13 @@ static void idle(double since, const char *target) {
                "processes:%s",
                config().timeout, target, list.c_str());
   }
-  usleep(50);
+  usleep(static_cast<useconds_t>(std::clamp((now() - since) * 250, 50.0, 1000.0)));
 }
 
 void wait_for(const operation_ref &target) {
   if (!target) return;
+  uint64_t number = ++waits_made; /* also where nothing is left to do: the next seed has its turn */
   if (!target->done) {
-    uint64_t number = ++waits_made;
     habit how = choose_habit();
     mark(*target, number);
     std::string name = std::string(target->what->call) + " on " + target->stream;
@@ -231,10 +236,10 @@ operation_ref enqueue(work_ref what, std::vector<operation_ref> waits, const std
   else
     ready.push_back(o);
   /* a real device does not wait until it is asked: some seeds run everything at once, others a little now and then */
-  if (config().seed % 8 == 1) {
+  if (seed_now() % 8 == 1) {
     while (progress_as(OLDEST, 0)) {
     }
-  } else if (config().seed && choose(8) == 0) {
+  } else if (seed_now() && choose(8) == 0) {
     for (uint64_t n = choose(4) + 1; n && progress(); n--) {
     }
   }

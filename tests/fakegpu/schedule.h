@@ -73,6 +73,9 @@ bool broken();
 /* a fiber for a stream, null outside ThreadSanitizer */
 void *new_fiber(const std::string &name);
 
+/* the seed of what is drawn now: of several, the next one after every wait */
+uint64_t seed_now();
+
 /* milliseconds of a steady clock */
 double now();
 

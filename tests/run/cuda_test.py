@@ -2,17 +2,14 @@
 the fake GPU (tests/fakegpu), which runs their kernels' twins on the CPU and its streams in any order that the program
 allows. They must compute what the host target computes: f32 to 1e-5 over five steps, bf16 within its rounding.
 """
-import glob
 import os
 import re
 
-import fakegpu
 import harness
-from harness import Random, add, build, check, close, command, directory, once, pdc, read_program, start, tensors_close, tensors_equal, train
+from cuda_programs import build_cuda, calls, relative, start_cuda, train_cuda
+from harness import Random, add, build, check, close, command, directory, once, pdc, read_program, tensors_close, tensors_equal, train
 
-LIBRARY = os.path.join(os.path.dirname(harness.PDC), "lib", "pdc")
 STEPS, BATCH = 5, 12
-SEEDS = range(1, 21)
 
 DROPOUT = """
 dim batch = 12, seq = 8, embed = 16, word = 48, ffn = 32;
@@ -36,28 +33,28 @@ MODELS = {
     "mlp": ("mlp", {"blocks": 4}),
     "dropout": (None, {}),
 }
-# model, pp, dp, tp, microbatch, schedule, chunks, precision, seeds
+# model, pp, dp, tp, microbatch, schedule, chunks, precision
 RUNS = [
-    ("mlp", 1, 1, 1, 12, "gpipe", 1, "f32", SEEDS),
-    ("gpt-tied", 1, 1, 1, 6, "gpipe", 1, "f32", (1, 2, 3)),
-    ("llama", 1, 1, 1, 6, "gpipe", 1, "f32", (1, 2, 3)),
-    ("dropout", 1, 1, 1, 4, "gpipe", 1, "f32", (1, 2, 3)),
-    ("gpt-tied", 2, 1, 1, 3, "1f1b", 1, "f32", SEEDS),
-    ("gpt-untied", 2, 1, 1, 2, "interleaved", 2, "f32", (1, 2)),
-    ("llama", 2, 1, 1, 3, "zb-h1", 1, "f32", (1, 2)),
-    ("mlp", 1, 2, 1, 2, "gpipe", 1, "f32", SEEDS),
-    ("llama", 1, 1, 2, 6, "gpipe", 1, "f32", SEEDS),
-    ("gpt-tied", 2, 1, 2, 6, "1f1b", 1, "f32", (1, 2)),
-    ("dropout", 1, 2, 2, 3, "gpipe", 1, "f32", (1,)),
-    ("mlp", 1, 1, 1, 12, "gpipe", 1, "bf16", (1, 2, 3)),
-    ("gpt-tied", 2, 1, 1, 3, "1f1b", 1, "bf16", SEEDS),
-    ("llama", 1, 2, 1, 3, "gpipe", 1, "bf16", (1, 2)),
-    ("gpt-untied", 1, 1, 2, 6, "gpipe", 1, "bf16", (1, 2)),
+    ("mlp", 1, 1, 1, 12, "gpipe", 1, "f32"),
+    ("gpt-tied", 1, 1, 1, 3, "gpipe", 1, "f32"),
+    ("llama", 1, 1, 1, 3, "gpipe", 1, "f32"),
+    ("dropout", 1, 1, 1, 4, "gpipe", 1, "f32"),
+    ("gpt-tied", 2, 1, 1, 3, "1f1b", 1, "f32"),
+    ("gpt-untied", 2, 1, 1, 2, "interleaved", 2, "f32"),
+    ("llama", 2, 1, 1, 3, "zb-h1", 1, "f32"),
+    ("mlp", 1, 2, 1, 2, "gpipe", 1, "f32"),
+    ("llama", 1, 1, 2, 6, "gpipe", 1, "f32"),
+    ("gpt-tied", 2, 1, 2, 6, "1f1b", 1, "f32"),
+    ("dropout", 1, 2, 2, 3, "gpipe", 1, "f32"),
+    ("mlp", 1, 1, 1, 12, "gpipe", 1, "bf16"),
+    ("gpt-tied", 2, 1, 1, 3, "1f1b", 1, "bf16"),
+    ("llama", 1, 2, 1, 3, "gpipe", 1, "bf16"),
+    ("gpt-untied", 1, 1, 2, 6, "gpipe", 1, "bf16"),
 ]
 
 
 def program_of(run):
-    model, pp, dp, tp, microbatch, kind, chunks, precision, _ = run
+    model, pp, dp, tp, microbatch, kind, chunks, precision = run
     name, defines = MODELS[model]
     defines = dict(defines, parallel__pp=pp, parallel__dp=dp, parallel__tp=tp, schedule__microbatch=microbatch,
                    schedule__kind=kind, precision__compute=precision)
@@ -73,36 +70,6 @@ def data_of(model, samples=STEPS * BATCH):
     return {"tokens": random.integers([samples, 8], 48), "targets": random.integers([samples, 8], 48, ignored=0.3)}
 
 
-def twin(program, sanitize=None):
-    """The kernels of a program as the fake GPU runs them."""
-    return fakegpu.twin(program + ".cu", "-I" + LIBRARY + "/include", "-I" + LIBRARY + "/cuda", sanitize=sanitize)
-
-
-def build_cuda(source, defines, arch="90"):
-    """Code for one architecture does not run on another one: what starts it says PD_FAKE_ARCH."""
-    program = build(source, defines, options=("--target=cuda", "--arch=sm_" + arch, "--save-temps"))
-    twin(program)
-    return program
-
-
-def start_cuda(program, *options, seed=0, environment=None, **more):
-    variables = fakegpu.environment(twin(program), seed=seed, devices=8, timeout=120, arch=90, record=os.path.join(directory(), "calls.%r"))
-    variables.update(environment or {})
-    return start(program, *options, environment=variables, **more), variables["PD_FAKE_RECORD"]
-
-
-def train_cuda(program, *options, **more):
-    run, record = start_cuda(program, *options, **more)
-    check(run.result.code == 0, "the program failed: " + run.result.describe())
-    run.record = record
-    return run
-
-
-def calls(run, rank):
-    with open(run.record.replace("%r", str(rank))) as file:
-        return file.read()
-
-
 def host_run(run):
     source, defines = program_of(run)
     model = run[0]
@@ -110,22 +77,21 @@ def host_run(run):
                 lambda: train(build(source, defines, options=("-O1", "--target=host")), "--steps=%d" % STEPS, "--seed=3", data=data_of(model)))
 
 
-def relative(got, wanted):
-    return max(abs(a - b) / (abs(b) + 1e-12) for a, b in zip(got, wanted))
+def run_of(run, seed):
+    """Five steps with an order of streams."""
+    return once("run %s seed %s" % (run, seed), lambda: train_cuda(build_cuda(*program_of(run)), "--steps=%d" % STEPS, "--seed=3", seed=seed,
+                                                                     data=data_of(run[0])))
 
 
-def agrees(run, seed):
-    precision = run[7]
-    source, defines = program_of(run)
-    ours = train_cuda(build_cuda(source, defines), "--steps=%d" % STEPS, "--seed=3", seed=seed, data=data_of(run[0]))
-    hosts = host_run(run)
-    bound = 1e-5 if precision == "f32" else 2e-2
+def agrees(run):
+    """What the host target computes."""
+    ours, hosts = run_of(run, 0), host_run(run)
+    bound = 1e-5 if run[7] == "f32" else 2e-2
     check(len(ours.losses) == STEPS and relative(ours.losses, hosts.losses) < bound,
           "losses %s, on the host %s" % (ours.losses, hosts.losses))
-    check(relative(ours.norms[:2], hosts.norms[:2]) < (1e-5 if precision == "f32" else 2e-2), "norms %s, on the host %s" % (ours.norms, hosts.norms))
-    if precision == "f32":
+    check(relative(ours.norms[:2], hosts.norms[:2]) < bound, "norms %s, on the host %s" % (ours.norms, hosts.norms))
+    if run[7] == "f32":
         tensors_close(ours.gradients, hosts.gradients, 2e-5, "gradients of the first step", floor=1e-3)
-    return ours
 
 
 def test_first_losses_differ_from_the_last():
@@ -135,7 +101,7 @@ def test_first_losses_differ_from_the_last():
 
 
 def one_allocation_one_graph(run):
-    ours = agrees(run, 0)
+    ours = run_of(run, 0)
     for rank in range(run[1] * run[2] * run[3]):
         text = calls(ours, rank)
         check(len(re.findall(r"\bcudaMalloc\b", text)) == 1, "rank %d allocates device memory more than once" % rank)
@@ -144,26 +110,21 @@ def one_allocation_one_graph(run):
 
 
 def seeds_agree(run):
-    """Any order of streams gives the same bits."""
-    first = None
-    for seed in run[8]:
-        ours = agrees(run, seed)
-        first = first or ours
-        check(ours.losses == first.losses and ours.norms == first.norms, "seed %d: losses %s, before %s" % (seed, ours.losses, first.losses))
-        tensors_equal(ours.weights, first.weights, "weights with seed %d" % seed)
+    """Another order of streams in every step gives the same bits; cuda_orders_test.py tries more of them."""
+    ours, first = run_of(run, "1-5"), run_of(run, 0)
+    check(ours.losses == first.losses and ours.norms == first.norms, "losses %s, at seed 0 %s" % (ours.losses, first.losses))
+    tensors_equal(ours.weights, first.weights, "weights")
 
 
 def name_of(run):
-    model, pp, dp, tp, microbatch, kind, chunks, precision, _ = run
+    model, pp, dp, tp, microbatch, kind, chunks, precision = run
     return "%s pp%d dp%d tp%d microbatch %d %s%s %s" % (model, pp, dp, tp, microbatch, kind, " chunks %d" % chunks if chunks > 1 else "", precision)
 
 
 def test_without_a_graph():
     for run in (RUNS[0], RUNS[4]):
-        source, defines = program_of(run)
-        program = build_cuda(source, defines)
-        recorded, plain = (train_cuda(program, "--steps=%d" % STEPS, "--seed=3", data=data_of(run[0]), environment={"PDC_CUDA_GRAPH": graph})
-                           for graph in ("1", "0"))
+        recorded, plain = run_of(run, 0), train_cuda(build_cuda(*program_of(run)), "--steps=%d" % STEPS, "--seed=3", data=data_of(run[0]),
+                                                     environment={"PDC_CUDA_GRAPH": "0"})
         check("cudaGraphLaunch" not in calls(plain, 0), "PDC_CUDA_GRAPH=0 runs graphs")
         check(recorded.losses == plain.losses, "losses %s with a graph, %s without" % (recorded.losses, plain.losses))
         tensors_equal(recorded.weights, plain.weights, "weights with and without a graph")
@@ -173,8 +134,7 @@ def test_bits_do_not_depend_on_the_pipeline():
     """One rank and two, by two schedules, with the same micro-batches."""
     first = None
     for pp, kind in ((1, "gpipe"), (2, "1f1b"), (2, "zb-h1")):
-        run = ("gpt-tied", pp, 1, 1, 3, kind, 1, "f32", ())
-        ours = train_cuda(build_cuda(*program_of(run)), "--steps=3", "--seed=3", seed=5, data=data_of("gpt-tied"))
+        ours = run_of(("gpt-tied", pp, 1, 1, 3, kind, 1, "f32"), 0)
         first = first or ours
         check(ours.losses == first.losses, "pp%d %s: losses %s, not %s" % (pp, kind, ours.losses, first.losses))
         tensors_equal(ours.gradients, first.gradients, "gradients with pp%d %s" % (pp, kind))
@@ -251,10 +211,7 @@ def test_non_finite_loss_stops():
 
 def sanitized(run, sanitize):
     """No access outside of a tensor, no race between threads, streams or the host."""
-    source, defines = program_of(run)
-    program = build_cuda(source, defines)
-    variables = fakegpu.environment(twin(program, sanitize), sanitize=sanitize, seed=1, devices=8, timeout=300, arch=90)
-    ours = train(program, "--steps=2", "--seed=3", data=data_of(run[0]), environment=variables, limit=400)
+    ours = train_cuda(build_cuda(*program_of(run)), "--steps=2", "--seed=3", seed=1, sanitize=sanitize, timeout=300, data=data_of(run[0]), limit=400)
     check(relative(ours.losses, host_run(run).losses[:2]) < (1e-5 if run[7] == "f32" else 2e-2), "losses %s" % ours.losses)
 
 
@@ -264,12 +221,6 @@ def fails(code, fact, environment, ranks=1, options=()):
     run, _ = start_cuda(build_cuda(source, defines), "--steps=1", *options, data=data, environment=dict(environment, PD_FAKE_LEAKS="0"))
     check(run.result.code == code and fact in run.result.err, run.result.describe())
     check(run.result.err.count("error:") == 1, "one line for one failure: " + run.result.describe())
-
-
-def compiles(path, precision):
-    place = directory()
-    result = pdc("--target=cuda", "--arch=sm_90", "-D", "precision.compute=" + precision, "-o", os.path.join(place, "program"), path)
-    check(result.code == 0, "nvcc does not take it without a warning: " + result.describe())
 
 
 def test_default_architectures():
@@ -304,17 +255,13 @@ def test_sources():
 
 
 for case in RUNS:
+    add("as on the host: " + name_of(case), agrees, case)
     add("one allocation, one graph: " + name_of(case), one_allocation_one_graph, case)
     add("seeds: " + name_of(case), seeds_agree, case)
 for case in (RUNS[1], RUNS[2], RUNS[11]):
     add("address sanitizer: " + name_of(case), sanitized, case, "address")
 for case in (RUNS[0], RUNS[1]):
     add("thread sanitizer: " + name_of(case), sanitized, case, "thread")
-for example in sorted(glob.glob(os.path.join(harness.ROOT, "examples", "*.pd"))):
-    with open(example) as file:
-        if "conv" not in file.read():
-            for real in ("f32", "bf16"):
-                add("compiles: %s %s" % (os.path.basename(example), real), compiles, example, real)
 if not os.path.exists("/dev/nvidiactl"):
     add("no driver", fails, 10, "no NVIDIA driver", {"LD_LIBRARY_PATH": ""}) # NVIDIA's own libraries
 add("an old driver", fails, 10, "CUDA 12.8", {"PD_FAKE_DRIVER": "12080"})

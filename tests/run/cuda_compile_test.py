@@ -1,0 +1,112 @@
+"""What nvcc says of the programs that pdc makes. The programs of the parity suite, on all their layouts, and the examples are
+emitted in f32 and bf16; every distinct kernel of them is compiled, with its launcher, with warnings as errors and without a
+spilled register. One text holds all of a precision, so that nvcc reads its headers once."""
+import collections
+import glob
+import os
+import re
+
+import fakegpu
+import harness
+import parity_models
+from cuda_programs import LIBRARY
+from harness import add, check, directory, once, pdc, read_program, words_of
+
+ARCHITECTURES = {"f32": "sm_80", "bf16": "sm_90"}
+RUNTIME = '#include "runtime.cuh"\n'
+LIMIT = 900  # seconds: a compiler on a busy machine
+
+
+def emitted(words, source=None):
+    """The .cu text of a program; None if the target does not support it."""
+    place = directory()
+    result = pdc("--target=cuda", "-S", *words, source=source, cwd=place)
+    if result.code == 1 and "E0931" in result.err:
+        return None
+    names = glob.glob(os.path.join(place, "*.cu"))
+    check(result.code == 0 and len(names) == 1, result.describe())
+    with open(names[0]) as file:
+        return file.read()
+
+
+def programs(precision):
+    """Every .cu text of a precision, and how many programs have it."""
+    def emit():
+        found, choice = collections.Counter(), {"precision.compute": precision}
+        for model in parity_models.MODELS:
+            for layout in parity_models.layouts():
+                name, defines = parity_models.program(model, layout)
+                found[emitted([*words_of({**defines, **choice}), "-"], read_program(name))] += 1
+        for path in sorted(glob.glob(os.path.join(harness.ROOT, "examples", "*.pd"))):
+            found[emitted([*words_of(choice), path])] += 1
+        del found[None]
+        return found
+    return once("programs in " + precision, emit)
+
+
+def parts(text):
+    """The definitions of a .cu text behind its headers: each launcher, with the kernels before it."""
+    found, kernels = [], ""
+    for part in re.split(r'(?m)^(?=__global__|extern "C")', text.split(RUNTIME)[1]):
+        kernels += part
+        if part.startswith("extern"):
+            found.append(kernels)
+            kernels = ""
+    check(not kernels.strip(), "behind the last launcher: " + kernels)
+    return found
+
+
+def union(precision):
+    """(one text with every distinct definition, how many there are). Different ones of one name are numbered."""
+    texts = programs(precision)
+    headers = sorted({line for text in texts for line in re.findall(r'^#include "pd_.*$', text, re.M)})
+    reals = {line for text in texts for line in re.findall(r"^typedef \w+ real;$", text, re.M)}
+    check(len(reals) == 1, "real is %s" % reals)
+    result, seen = headers + [reals.pop(), RUNTIME], collections.Counter()
+    distinct = list(dict.fromkeys(part for text in texts for part in parts(text)))
+    for part in distinct:
+        for name in re.findall(r'^(?:__global__ void (?:__launch_bounds__\(\d+\) )?|extern "C" void )(\w+)\(', part, re.M):
+            seen[name] += 1
+            if seen[name] > 1:
+                part = re.sub(r"\b%s\b" % name, "%s_other_%d" % (name, seen[name]), part)
+        result.append(part)
+    return "\n".join(result), len(distinct)
+
+
+def compiles(precision):
+    text, count = union(precision)
+    check(sum(programs(precision).values()) >= 220 and count >= 280, "%d programs, %d definitions" % (sum(programs(precision).values()), count))
+    place = directory()
+    with open(os.path.join(place, "all.cu"), "w") as file:
+        file.write(text)
+    with open(os.path.join(LIBRARY, "nvccflags")) as file:
+        flags = file.read().split()
+    check("all-warnings" in flags and "-warn-spills" in flags, "pdc's own options for nvcc: %s" % flags)
+    result = harness.command([fakegpu.tool("nvcc"), "-ccbin", "g++", *flags, "-arch=" + ARCHITECTURES[precision], "-I" + LIBRARY + "/include",
+                              "-I" + LIBRARY + "/cuda", "-c", "all.cu", "-o", "all.o"], LIMIT, cwd=place)
+    check(result.code == 0 and "warning" not in result.text, result.describe())
+
+
+def test_a_spilled_register_is_an_error():
+    """A kernel with more values than registers, under the options of the test above."""
+    place = directory()
+    with open(os.path.join(place, "spills.cu"), "w") as file:
+        file.write("""__global__ void __launch_bounds__(1024) spills(float *x) {
+  float v[96];
+  for (int i = 0; i < 96; i++) v[i] = x[i * 1024 + threadIdx.x];
+  __syncthreads();
+  for (int k = 0; k < 96; k++)
+    for (int i = 0; i < 96; i++) v[i] += v[(i * 7 + k) % 96] * v[k];
+  for (int i = 0; i < 96; i++) x[i * 1024 + threadIdx.x] = v[i];
+}
+""")
+    with open(os.path.join(LIBRARY, "nvccflags")) as file:
+        flags = file.read().split()
+    result = harness.command([fakegpu.tool("nvcc"), "-ccbin", "g++", *flags, "-arch=sm_90", "-c", "spills.cu", "-o", "spills.o"], LIMIT, cwd=place)
+    check("spill" in result.text and (result.code != 0 or "warning" in result.text), result.describe())
+
+
+for real in ARCHITECTURES:
+    add("every kernel of the parity suite and the examples, " + real, compiles, real)
+
+harness.main(__name__)

@@ -1,0 +1,62 @@
+"""Programs of the CUDA target: built by pdc and nvcc, run unmodified on the fake GPU (fakegpu.py), with what they called recorded.
+
+  program = build_cuda(source, defines)
+  run = train_cuda(program, "--steps=5", seed=3, data=…)     # a harness.Run; calls(run, rank) is the list of calls
+"""
+import hashlib
+import os
+import sys
+
+import fakegpu
+import harness
+from harness import build, check, directory, once, start
+
+LIBRARY = os.path.join(os.path.dirname(harness.PDC), "lib", "pdc")
+
+
+def _share_objects():
+    """From now on pdc compiles a text with nvcc once (nvcc_once.py)."""
+    os.environ["PDC_NVCC"] = "%s %s %s %s" % (sys.executable, os.path.join(harness.ROOT, "tests", "run", "nvcc_once.py"), directory(),
+                                              os.environ.get("PDC_NVCC") or fakegpu.tool("nvcc"))
+
+
+def twin(program, sanitize=None):
+    """The kernels of a program as the fake GPU runs them; of equal texts there is one."""
+    with open(program + ".cu", "rb") as file:
+        digest = hashlib.sha256(file.read()).hexdigest()
+    return once(("twin of", digest, sanitize), lambda: fakegpu.twin(
+        program + ".cu", "-I" + LIBRARY + "/include", "-I" + LIBRARY + "/cuda", sanitize=sanitize))
+
+
+def build_cuda(source, defines, arch="90"):
+    """Code for one architecture does not run on another one: what starts it says PD_FAKE_ARCH."""
+    once("objects of nvcc", _share_objects)
+    program = build(source, defines, options=("--target=cuda", "--arch=sm_" + arch, "--save-temps"))
+    twin(program)
+    return program
+
+
+def start_cuda(program, *options, seed=0, sanitize=None, environment=None, timeout=120, **more):
+    """(the Run, where the calls of rank %r are)"""
+    variables = fakegpu.environment(twin(program, sanitize), sanitize, seed, devices=8, timeout=timeout, arch=90,
+                                    record=os.path.join(directory(), "calls.%r"))
+    variables.update(environment or {})
+    return start(program, *options, environment=variables, **more), variables["PD_FAKE_RECORD"]
+
+
+def train_cuda(program, *options, **more):
+    """As start_cuda, and the run must end well."""
+    run, record = start_cuda(program, *options, **more)
+    check(run.result.code == 0, "the program failed: " + run.result.describe())
+    run.record = record
+    return run
+
+
+def calls(run, rank):
+    with open(run.record.replace("%r", str(rank))) as file:
+        return file.read()
+
+
+def relative(got, wanted):
+    """The largest difference, each relative to the number that is wanted."""
+    return max(abs(a - b) / (abs(b) + 1e-12) for a, b in zip(got, wanted))
