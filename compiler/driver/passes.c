@@ -114,6 +114,7 @@ static bool check_limits(Compilation *c) {
   return !diag_errors(c->diagnostics);
 }
 
+/* What is asked of "the" plan is asked of the first. */
 static void take_degrees(Compilation *c, Degrees *degrees) {
   const Degree *first = &degrees->at.at[0];
   c->degrees = degrees;
