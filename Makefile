@@ -39,9 +39,9 @@ RUNTIME_INC = -Iruntime
 PDC_LIBS = -ljansson -lmd -lz -lm
 # what an installed pdc needs to build programs: beside the compiler in lib/pdc
 LIB = $(BUILD)/lib/pdc
-HEADERS := $(wildcard runtime/*.h runtime/kernels/*.h) runtime/cuda/launch.h
-TEMPLATES := $(wildcard templates/*/*.pd templates/cuda/*.cuh)
-LIB_FILES = $(LIB)/libpdrt.a $(LIB)/cflags $(LIB)/libs $(LIB)/nvccflags $(LIB)/cuda_cflags $(LIB)/cuda_libs $(CUDA_LIB) $(HEADERS:runtime/%=$(LIB)/include/%) $(TEMPLATES:templates/%=$(LIB)/%)
+HEADERS := $(wildcard runtime/*.h runtime/kernels/*.h) runtime/cuda/launch.h runtime/cuda/kernels.h
+TEMPLATES := $(wildcard templates/*/*.pd templates/cuda/*.cuh templates/cuda/nvrtc/*.h)
+LIB_FILES = $(LIB)/libpdrt.a $(LIB)/cflags $(LIB)/libs $(LIB)/nvccflags $(LIB)/nvrtcflags $(LIB)/cuda_cxxflags $(LIB)/cuda_cflags $(LIB)/cuda_libs $(CUDA_LIB) $(HEADERS:runtime/%=$(LIB)/include/%) $(TEMPLATES:templates/%=$(LIB)/%)
 
 .PHONY: all setup test promote fuzz fuzz-readers demo install clean
 all: $(BUILD)/pdc $(LIB_FILES)
@@ -71,12 +71,19 @@ $(BUILD)/single/%.o: %.c
 $(LIB)/nvccflags: Makefile
 	@mkdir -p $(@D)
 	echo '-O2 -std=c++17 -fmad=false -Werror all-warnings -Xptxas -warn-spills' > $@
+# the same for pdc nvrtc, where a warning is an error, and for the C++ compiler that then compiles the host's side
+$(LIB)/nvrtcflags: Makefile
+	@mkdir -p $(@D)
+	echo '-std=c++17 -fmad=false -default-device --ptxas-options=--warn-on-spills' > $@
+$(LIB)/cuda_cxxflags: Makefile
+	@mkdir -p $(@D)
+	echo '-O2 -std=c++17 -Wall -DPD_NVRTC -x c++' > $@
 $(LIB)/cuda_cflags: Makefile
 	@mkdir -p $(@D)
 	echo '$(CSTD) -Wall' > $@
 $(LIB)/cuda_libs: Makefile
 	@mkdir -p $(@D)
-	echo '-lcudart -lcublasLt -lnccl -lstdc++ -ljansson -lmd -lz -lm -fopenmp' > $@
+	echo '-l:libcudart.so.13 -l:libcublasLt.so.13 -l:libnccl.so.2 -lstdc++ -ljansson -lmd -lz -lm -fopenmp' > $@
 $(LIB)/cflags: Makefile
 	@mkdir -p $(@D)
 	echo '$(CSTD) $(NUMERIC) -ffp-contract=off -Wall' > $@

@@ -16,6 +16,8 @@ static const Command commands[] = {
      true},
     {"certify", command_certify, "certify FILE", "check a plan or a schedule, in PyTorch's form too", true},
     {"diff", command_diff, "diff A B", "what differs between two plans or schedules", true},
+    {"nvrtc", command_nvrtc, "nvrtc -o FILE.cubin FILE.cu ...",
+     "compile CUDA kernels for one architecture, by NVIDIA's libnvrtc", false},
     {"help", command_help, "help [COMMAND]", "this text, or that of a command", false},
 };
 enum { COMMAND_COUNT = sizeof commands / sizeof *commands };

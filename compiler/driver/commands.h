@@ -22,5 +22,6 @@ void commands_help(void);
 int command_schedule(Arena *arena, int argc, char **argv);
 int command_certify(Arena *arena, int argc, char **argv);
 int command_diff(Arena *arena, int argc, char **argv);
+int command_nvrtc(Arena *arena, int argc, char **argv);
 
 #endif

@@ -26,7 +26,7 @@ typedef struct Options {
   VEC(const char *) import_dirs;
   DiagFormat diagnostics;
   const char *color; /* auto, always, never */
-  const char *cc;
+  const char *cc, *cxx;
   bool verbose, show_commands, save_temps, warnings_are_errors, debug;
   VEC(WarningSwitch) warnings;
   bool dependencies;           /* -MD */
@@ -36,6 +36,8 @@ typedef struct Options {
   bool target_given;
   VEC(const char *) archs; /* --arch: "90", "100a"; none: the default ones */
   bool no_mpi;             /* a CUDA program of one process */
+  bool nvrtc;              /* --cuda-compiler=nvrtc */
+  const char *cuda_option; /* an option that only the cuda target has, as it was given; NULL: none */
 } Options;
 
 /* Parses the command line. Returns -1 to go on, or the exit status of a command that is done (--help, an error). */

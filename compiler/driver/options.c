@@ -9,7 +9,8 @@ typedef enum OptionId {
   OPTION_HELP, OPTION_VERSION, OPTION_EXPLAIN, OPTION_OUTPUT, OPTION_DEFINE, OPTION_IMPORT, OPTION_SOURCE, OPTION_CHECK, OPTION_EMIT,
   OPTION_MODEL, OPTION_LIST_CONFIG, OPTION_TARGET, OPTION_OPTIMIZE, OPTION_DEBUG, OPTION_DIAGNOSTICS, OPTION_COLOR, OPTION_WERROR,
   OPTION_WARNING, OPTION_DEPENDENCIES_ONLY, OPTION_DEPENDENCIES, OPTION_DEPENDENCY_FILE, OPTION_CC, OPTION_VERBOSE, OPTION_COMMANDS,
-  OPTION_SAVE_TEMPS, OPTION_ARCH, OPTION_NO_MPI, OPTION_REQUIREMENTS
+  OPTION_SAVE_TEMPS, OPTION_ARCH, OPTION_NO_MPI, OPTION_CUDA_COMPILER, OPTION_CXX,
+  OPTION_REQUIREMENTS
 } OptionId;
 
 static const OptionRow rows[] = {
@@ -22,11 +23,13 @@ static const OptionRow rows[] = {
      "trace instead of building"},
     {OPTION_MODEL, "--model", FORM_EQUALS, "NAME", "the model to compile when a file has several"},
     {OPTION_LIST_CONFIG, "--list-config", FORM_FLAG, NULL, "list what -D may set, with types and defaults"},
-    {OPTION_TARGET, "--target", FORM_EQUALS, "TARGET", "host: C, MPI and a BLAS; cuda: NVIDIA GPUs, with nvcc and NCCL (default:\n                         "
+    {OPTION_TARGET, "--target", FORM_EQUALS, "TARGET", "host: C, MPI and a BLAS; cuda: NVIDIA GPUs, with NCCL (default:\n                         "
      "cuda where its driver is present, else host)"},
     {OPTION_ARCH, "--arch", FORM_EQUALS, "ARCH", "cuda: an architecture to build for, such as sm_90; several with commas or\n                         "
      "repeated (default sm_80, sm_90, sm_100 and later ones)"},
     {OPTION_NO_MPI, "--no-mpi", FORM_FLAG, NULL, "cuda: a program of one rank that needs no MPI to build or to run"},
+    {OPTION_CUDA_COMPILER, "--cuda-compiler", FORM_EQUALS, "NAME", "cuda: nvcc (the default), or nvrtc, which needs no toolkit: kernels are compiled by\n                         "
+     "NVIDIA's library libnvrtc, their launches by a C++ compiler"},
     {OPTION_REQUIREMENTS, "--print-cuda-requirements", FORM_FLAG, NULL, "what the cuda target needs to build and to run"},
     {OPTION_OPTIMIZE, "-O", FORM_PREFIX, "0..3", "optimisation of the emitted C (default -O3)"},
     {OPTION_DEBUG, "-g", FORM_FLAG, NULL, "debug information in the program"},
@@ -38,6 +41,7 @@ static const OptionRow rows[] = {
     {OPTION_DIAGNOSTICS, "--diagnostics", FORM_EQUALS, "FORM", "text, short or json"},
     {OPTION_COLOR, "--color", FORM_EQUALS, "WHEN", "auto, always or never (NO_COLOR is honoured)"},
     {OPTION_CC, "--cc", FORM_EQUALS, "COMMAND", "the MPI C compiler (default $PDC_CC, else mpicc)"},
+    {OPTION_CXX, "--cxx", FORM_EQUALS, "COMMAND", "cuda: the C++ compiler (default $PDC_CXX, else c++; with nvcc its own)"},
     {OPTION_VERBOSE, "-v", FORM_FLAG, NULL, "say what was decided: parameters, stages, memory"},
     {OPTION_COMMANDS, "-###", FORM_FLAG, NULL, "print the commands instead of running them"},
     {OPTION_SAVE_TEMPS, "--save-temps", FORM_FLAG, NULL, "keep the C source and the plan beside the program"},
@@ -162,8 +166,17 @@ static int apply(Arena *arena, void *into, const OptionRow *row, const char *val
     else if (strcmp(value, "host") == 0) o->target = TARGET_HOST;
     else return usage_error("--target=%s: no such target; choose host or cuda", value);
     break;
-  case OPTION_ARCH: return choose_archs(arena, value, o);
-  case OPTION_NO_MPI: o->no_mpi = true; break;
+  case OPTION_ARCH:
+    o->cuda_option = arena_printf(arena, "--arch=%s", value);
+    return choose_archs(arena, value, o);
+  case OPTION_NO_MPI: o->cuda_option = "--no-mpi", o->no_mpi = true; break;
+  case OPTION_CUDA_COMPILER:
+    o->cuda_option = "--cuda-compiler";
+    if (strcmp(value, "nvrtc") == 0) o->nvrtc = true;
+    else if (strcmp(value, "nvcc") == 0) o->nvrtc = false;
+    else return usage_error("--cuda-compiler=%s: choose nvcc or nvrtc", value);
+    break;
+  case OPTION_CXX: o->cuda_option = "--cxx", o->cxx = value; break;
   case OPTION_REQUIREMENTS: toolchain_print_requirements(arena); return EXIT_OK;
   case OPTION_OPTIMIZE:
     if (strlen(value) != 1 || value[0] < '0' || value[0] > '3') return usage_error("-O%s: write -O0, -O1, -O2 or -O3", value);
@@ -202,12 +215,11 @@ static int take_input(void *into, const char *word) {
 }
 
 static int choose_target(Arena *arena, Options *o) {
-  if (o->archs.count && o->target_given && o->target == TARGET_HOST)
-    return usage_error("--arch=sm_%s: that is for --target=cuda", o->archs.at[0]);
-  if (o->no_mpi && o->target_given && o->target == TARGET_HOST) return usage_error("%s: that is for --target=cuda", "--no-mpi");
+  if (o->cuda_option && o->target_given && o->target == TARGET_HOST)
+    return usage_error("%s: that is for --target=cuda", o->cuda_option);
   if (o->target_given) return -1;
-  o->target = o->archs.count || o->no_mpi ? TARGET_CUDA : toolchain_default_target(arena);
-  if (o->target == TARGET_CUDA && o->emit == EMIT_PROGRAM && !o->archs.count)
+  o->target = o->cuda_option ? TARGET_CUDA : toolchain_default_target(arena);
+  if (o->target == TARGET_CUDA && o->emit == EMIT_PROGRAM && !o->cuda_option)
     fprintf(stderr, "pdc: building for cuda, whose driver is present; --target=host builds for the CPU\n");
   return -1;
 }

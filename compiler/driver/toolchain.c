@@ -1,4 +1,5 @@
-/* The installed library and the C compiler that turns emitted C into a program. */
+/* The installed library, and the compilers that turn emitted sources into a program. See toolchain.h. */
+#include <dirent.h>
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -7,10 +8,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "driver/driver.h"
 #include "driver/passes.h"
+#include "driver/toolchain.h"
 
-static bool exists(const char *path) {
+bool file_exists(const char *path) {
   struct stat status;
   return stat(path, &status) == 0;
 }
@@ -22,15 +23,13 @@ const char *toolchain_library(Arena *arena) {
   self[length] = 0;
   *strrchr(self, '/') = 0;
   const char *beside = arena_printf(arena, "%s/lib/pdc", self);
-  if (exists(beside)) return beside;
+  if (file_exists(beside)) return beside;
   *strrchr(self, '/') = 0;
   const char *installed = arena_printf(arena, "%s/lib/pdc", self);
-  return exists(installed) ? installed : NULL;
+  return file_exists(installed) ? installed : NULL;
 }
 
-typedef VEC(const char *) Words;
-
-static void add_words(Arena *arena, Words *words, const char *text) {
+void add_words(Arena *arena, Words *words, const char *text) {
   while (*text) {
     text += strspn(text, " \t\n");
     size_t length = strcspn(text, " \t\n");
@@ -39,144 +38,106 @@ static void add_words(Arena *arena, Words *words, const char *text) {
   }
 }
 
-/* Runs a command in `directory`; its exit status, or -1 if it could not be started. */
-static int run(const char *directory, char *const *words) {
-  fflush(NULL);
-  pid_t child = fork();
-  if (child == 0) {
-    if (chdir(directory) == 0) execvp(words[0], words);
-    fprintf(stderr, "pdc: cannot run %s: %s\n", words[0], strerror(errno));
-    _exit(127);
-  }
-  int status = 0;
-  if (child < 0 || waitpid(child, &status, 0) < 0) return -1;
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
 static const char *absolute(Arena *arena, const char *path) {
   if (path[0] == '/') return path;
   char here[PATH_MAX];
   return getcwd(here, sizeof here) ? arena_printf(arena, "%s/%s", here, path) : path;
 }
 
-/* ---- one build ---- */
+/* ---- commands of a build ---- */
 
-typedef struct Build {
-  Arena *arena;
-  const Options *options;
-  const char *name, *library, *directory; /* of temporary files, where commands run */
-} Build;
-
-static const char *inside(const Build *b, const char *suffix) {
+const char *build_file(const Build *b, const char *suffix) {
   return arena_printf(b->arena, "%s/%s%s", b->directory, b->name, suffix);
 }
 
-/* The words of a file of the library, one more set of flags. */
-static bool add_file(const Build *b, Words *words, const char *file) {
+bool add_flags(const Build *b, Words *words, const char *file) {
   size_t length = 0;
   const char *text = read_whole(b->arena, arena_printf(b->arena, "%s/%s", b->library, file), &length);
   if (text) add_words(b->arena, words, text);
   return text != NULL;
 }
 
-static void add_compiler(const Build *b, Words *words) {
+void add_c_compiler(const Build *b, Words *words) {
   const char *cc = b->options->cc ? b->options->cc : getenv("PDC_CC");
   add_words(b->arena, words, cc && *cc ? cc : b->options->no_mpi ? "cc" : "mpicc");
 }
 
-/* Shows and runs one command; an exit status. */
-static int step(const Build *b, Words *words, const char *what) {
-  const Options *o = b->options;
-  if (o->verbose || o->show_commands)
-    for (uint32_t i = 0; i < words->count; i++) fprintf(stderr, "%s%s", words->at[i], i + 1 < words->count ? " " : "\n");
-  if (o->show_commands) return EXIT_OK;
-  const char *first = words->at[0];
-  vec_push(b->arena, words, NULL);
-  int code = run(b->directory, (char *const *)words->at);
-  if (code == 0) return EXIT_OK;
-  fprintf(stderr, "pdc: the %s `%s` failed with status %d; no program was written\n", what, first, code);
+static void show(const Build *b, const Step *step) {
+  if (!b->options->verbose && !b->options->show_commands) return;
+  const Words *words = &step->words;
+  for (uint32_t i = 0; i < words->count; i++) fprintf(stderr, "%s%s", words->at[i], i + 1 < words->count ? " " : "\n");
+}
+
+/* Starts a command in the directory of the build; what it says goes into its log, if it has one. */
+static void start(const Build *b, Step *step) {
+  fflush(NULL);
+  const uint32_t count = step->words.count;
+  vec_push(b->arena, &step->words, NULL);
+  step->words.count = count;
+  step->process = fork();
+  if (step->process != 0) return;
+  const char *first = step->words.at[0];
+  if ((!step->log || freopen(step->log, "w", stderr)) && chdir(b->directory) == 0 &&
+      dup2(step->log ? STDERR_FILENO : STDOUT_FILENO, STDOUT_FILENO) >= 0)
+    execvp(first, (char *const *)step->words.at);
+  fprintf(stderr, "pdc: cannot run %s: %s\n", first, strerror(errno));
+  fflush(stderr);
+  _exit(127);
+}
+
+/* Waits for a command that was started. */
+static int finish(const Step *step) {
+  int status = 0;
+  if (step->process < 0 || waitpid(step->process, &status, 0) < 0 || !WIFEXITED(status)) return -1;
+  return WEXITSTATUS(status);
+}
+
+static int failed(const Step *step, int code) {
+  fprintf(stderr, "pdc: the %s `%s` failed with status %d; no program was written\n", step->what, step->words.at[0], code);
   return EXIT_CC;
 }
 
+int step_run(const Build *b, Step *step) {
+  show(b, step);
+  if (b->options->show_commands) return EXIT_OK;
+  start(b, step);
+  int code = finish(step);
+  return code == 0 ? EXIT_OK : failed(step, code);
+}
+
+int steps_run(const Build *b, Step *steps, uint32_t count) {
+  for (uint32_t i = 0; i < count; i++) {
+    show(b, &steps[i]);
+    if (b->options->show_commands) continue;
+    steps[i].log = build_file(b, arena_printf(b->arena, ".%u.log", i));
+    start(b, &steps[i]);
+  }
+  int status = EXIT_OK;
+  for (uint32_t i = 0; i < count && !b->options->show_commands; i++) {
+    int code = finish(&steps[i]);
+    size_t length = 0;
+    const char *said = status == EXIT_OK ? read_whole(b->arena, steps[i].log, &length) : NULL;
+    if (said) fwrite(said, 1, length, stderr);
+    if (code != 0 && status == EXIT_OK) status = failed(&steps[i], code);
+    unlink(steps[i].log);
+  }
+  return status;
+}
+
 static int build_host(const Build *b, const char *output) {
-  Words words = {0};
-  add_compiler(b, &words);
-  if (!add_file(b, &words, "cflags")) return EXIT_USAGE;
-  vec_push(b->arena, &words, b->options->optimize);
-  if (b->options->debug) vec_push(b->arena, &words, "-g");
-  vec_push(b->arena, &words, arena_printf(b->arena, "-I%s/include", b->library));
-  vec_push(b->arena, &words, arena_printf(b->arena, "%s.c", b->name));
-  vec_push(b->arena, &words, "-o");
-  vec_push(b->arena, &words, output);
-  vec_push(b->arena, &words, arena_printf(b->arena, "%s/libpdrt.a", b->library));
-  if (!add_file(b, &words, "libs")) return EXIT_USAGE;
-  return step(b, &words, "C compiler");
-}
-
-/* ---- CUDA ---- */
-
-const char *toolchain_cuda(Arena *arena) {
-  const char *home = getenv("CUDA_HOME");
-  if (home && *home) return home;
-  const char *path = getenv("PATH");
-  for (const char *at = path ? path : ""; *at;) {
-    size_t length = strcspn(at, ":");
-    const char *nvcc = arena_printf(arena, "%.*s/nvcc", (int)length, at);
-    char real[PATH_MAX];
-    if (length && exists(nvcc) && realpath(nvcc, real)) { /* …/bin/nvcc */
-      for (int up = 0; up < 2; up++)
-        if (strrchr(real, '/')) *strrchr(real, '/') = 0;
-      return arena_strdup(arena, real);
-    }
-    at += length + (at[length] == ':');
-  }
-  return "/usr/local/cuda";
-}
-
-static void add_architectures(const Build *b, Words *words) {
-  const Options *o = b->options;
-  if (!o->archs.count) {
-    add_words(b->arena, words, "-gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 "
-                               "-gencode arch=compute_100,code=[sm_100,compute_100] --threads 2");
-    return;
-  }
-  for (uint32_t i = 0; i < o->archs.count; i++) {
-    vec_push(b->arena, words, "-gencode");
-    vec_push(b->arena, words, arena_printf(b->arena, "arch=compute_%s,code=sm_%s", o->archs.at[i], o->archs.at[i]));
-  }
-}
-
-static int build_cuda(const Build *b, const char *output) {
-  Arena *arena = b->arena;
-  const char *archive = arena_printf(arena, "%s/libpdrt_cuda%s.a", b->library, b->options->no_mpi ? "_single" : "");
-  if (!exists(archive)) {
-    fprintf(stderr, "pdc: this pdc was built where no CUDA toolkit was, and has no runtime for --target=cuda; build it again "
-                    "with CUDA=DIRECTORY\n");
-    return EXIT_USAGE;
-  }
-  const char *cuda = toolchain_cuda(arena), *nvcc = getenv("PDC_NVCC");
-  Words kernels = {0}, host = {0}, link = {0};
-  add_words(arena, &kernels, nvcc && *nvcc ? nvcc : exists(arena_printf(arena, "%s/bin/nvcc", cuda)) ? arena_printf(arena, "%s/bin/nvcc", cuda) : "nvcc");
-  if (!add_file(b, &kernels, "nvccflags")) return EXIT_USAGE;
-  add_architectures(b, &kernels);
-  if (b->options->debug) vec_push(arena, &kernels, "-lineinfo");
-  add_words(arena, &kernels, arena_printf(arena, "-I%s/include -I%s/cuda -c %s.cu -o %s.cu.o", b->library, b->library, b->name, b->name));
-  int status = step(b, &kernels, "CUDA compiler");
-  if (status != EXIT_OK) return status;
-  add_compiler(b, &host);
-  if (!add_file(b, &host, "cuda_cflags")) return EXIT_USAGE;
-  vec_push(arena, &host, b->options->optimize);
-  if (b->options->debug) vec_push(arena, &host, "-g");
-  add_words(arena, &host, arena_printf(arena, "-I%s/include -isystem %s/include -c %s.c -o %s.o", b->library, cuda, b->name, b->name));
-  status = step(b, &host, "C compiler");
-  if (status != EXIT_OK) return status;
-  add_compiler(b, &link);
-  add_words(arena, &link, arena_printf(arena, "%s.o %s.cu.o -o", b->name, b->name));
-  vec_push(arena, &link, output);
-  vec_push(arena, &link, archive);
-  add_words(arena, &link, arena_printf(arena, "-L%s/lib64 -Wl,--enable-new-dtags -Wl,-rpath,%s/lib64", cuda, cuda));
-  if (!add_file(b, &link, "cuda_libs")) return EXIT_USAGE;
-  return step(b, &link, "linker");
+  Step compile = {.what = "C compiler"};
+  Words *words = &compile.words;
+  add_c_compiler(b, words);
+  if (!add_flags(b, words, "cflags")) return EXIT_USAGE;
+  vec_push(b->arena, words, b->options->optimize);
+  if (b->options->debug) vec_push(b->arena, words, "-g");
+  vec_push(b->arena, words, arena_printf(b->arena, "-I%s/include", b->library));
+  vec_push(b->arena, words, arena_printf(b->arena, "%s.c", b->name));
+  vec_push(b->arena, words, "-o");
+  vec_push(b->arena, words, output);
+  vec_push(b->arena, words, arena_printf(b->arena, "%s/libpdrt.a", b->library));
+  if (!add_flags(b, words, "libs")) return EXIT_USAGE;
+  return step_run(b, &compile);
 }
 
 /* ---- all of it ---- */
@@ -191,6 +152,32 @@ static bool write_sources(const Build *b, const SourceFile *sources, const char 
     if (s->text->length && !write_whole(b->arena, arena_printf(b->arena, "%s%s", stem, s->suffix), s->text->at, s->text->length))
       return false;
   return true;
+}
+
+/* Keeps a file with code for a device, or the C file that holds such code, beside the program. */
+static bool keep_device_code(const Build *b, const char *file, const char *output) {
+  const char *dot = strrchr(file, '.'), *path = arena_printf(b->arena, "%s/%s", b->directory, file), *suffix = NULL;
+  if (dot && (strcmp(dot, ".cubin") == 0 || strcmp(dot, ".ptx") == 0)) suffix = arena_printf(b->arena, ".%s", file);
+  if (strcmp(path, build_file(b, CUDA_IMAGES_SUFFIX)) == 0) suffix = CUDA_IMAGES_SUFFIX;
+  if (!suffix) return true;
+  size_t length = 0;
+  const char *bytes = read_whole(b->arena, path, &length);
+  return bytes && write_whole(b->arena, arena_printf(b->arena, "%s%s", output, suffix), bytes, length);
+}
+
+/* Removes what a build left in its directory, and the directory. What is worth keeping is kept beside `output` first,
+ * unless that is NULL. */
+static bool empty_directory(const Build *b, const char *output) {
+  bool kept = true;
+  DIR *directory = opendir(b->directory);
+  for (const struct dirent *entry; directory && (entry = readdir(directory)) != NULL;) {
+    if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+    if (output) kept &= keep_device_code(b, entry->d_name, output);
+    unlink(arena_printf(b->arena, "%s/%s", b->directory, entry->d_name));
+  }
+  if (directory) closedir(directory);
+  rmdir(b->directory);
+  return kept;
 }
 
 int toolchain_build(const Options *o, const char *name, const Compilation *c, const char *output) {
@@ -224,7 +211,7 @@ int toolchain_build(const Options *o, const char *name, const Compilation *c, co
   const SourceFile sources[] = {{".c", &c->c}, {".cu", &c->cu}, {".plan.json", &c->plan}, {".plans", &c->packed_plans}, {NULL, NULL}};
   const char *temporary = arena_printf(arena, "%s.%ld.tmp", absolute(arena, output), (long)getpid());
   int status = EXIT_USAGE;
-  if (write_sources(&build, sources, inside(&build, "")))
+  if (write_sources(&build, sources, build_file(&build, "")))
     status = o->target == TARGET_CUDA ? build_cuda(&build, temporary) : build_host(&build, temporary);
   if (status == EXIT_OK && !o->show_commands && rename(temporary, output) != 0) {
     fprintf(stderr, "pdc: cannot write %s: %s\n", output, strerror(errno));
@@ -232,25 +219,12 @@ int toolchain_build(const Options *o, const char *name, const Compilation *c, co
   }
   unlink(temporary);
   if (o->save_temps && !write_sources(&build, sources, output)) status = EXIT_USAGE;
-  static const char *const made[] = {".c", ".cu", ".plan.json", ".plans", ".o", ".cu.o"};
-  for (size_t i = 0; i < sizeof made / sizeof *made; i++) unlink(inside(&build, made[i]));
-  rmdir(directory);
+  if (!empty_directory(&build, o->save_temps ? output : NULL)) status = EXIT_USAGE;
   return status;
 }
 
 Target toolchain_default_target(Arena *arena) {
   const char *library = toolchain_library(arena);
-  bool driver = exists("/proc/driver/nvidia/version") || exists("/dev/nvidiactl");
-  return driver && library && exists(arena_printf(arena, "%s/libpdrt_cuda.a", library)) ? TARGET_CUDA : TARGET_HOST;
-}
-
-void toolchain_print_requirements(Arena *arena) {
-  printf("To build: nvcc 13 (found by $PDC_NVCC, $CUDA_HOME, PATH or /usr/local/cuda; now %s), a C++17 compiler that it accepts, MPI.\n"
-         "To run: an NVIDIA driver of version 580 or later, a device of compute capability 8.0 or later for each rank, and\n"
-         "  libcudart.so.13    1 MB  the CUDA runtime\n"
-         "  libcublasLt.so.13  540 MB matrix products\n"
-         "  libnccl.so.2       220 MB collectives and messages between devices\n"
-         "  libmpi             start-up and the host's control\n"
-         "The program looks for the first three in %s/lib64; LD_LIBRARY_PATH comes before that.\n",
-         toolchain_cuda(arena), toolchain_cuda(arena));
+  bool driver = file_exists("/proc/driver/nvidia/version") || file_exists("/dev/nvidiactl");
+  return driver && library && file_exists(arena_printf(arena, "%s/libpdrt_cuda.a", library)) ? TARGET_CUDA : TARGET_HOST;
 }

@@ -3,6 +3,7 @@
  *   step.c        passes, the recorded step, memory operations, norm and update
  *   mail.c        NCCL: communicators, messages between chunks, reductions
  *   products.c    matrix products by cuBLASLt
+ *   kernels.c     the kernels of a program that NVRTC compiled (kernels.h)
  *
  * Streams. `compute` has the order of the engine's calls. Each mail has a stream of its own, and so have reductions over
  * replicas and copies of rows; events join them to `compute` on both sides of an operation, so a step that begins and
@@ -14,6 +15,7 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
+#include "cuda/kernels.h"
 #include "device.h"
 
 /* One communicator for each boundary of chunks and direction: its messages have one order on both sides. */
@@ -27,6 +29,8 @@ struct pd_device {
   const pd_layout *layout;
   const pd_world *world;
   char name[256];
+  int arch;              /* 90: sm_90 */
+  cudaLibrary_t kernels; /* NULL: the program's host code has registered them (nvcc) */
   char *memory;
   int64_t bytes;
   cudaStream_t compute, copies, reductions;
@@ -58,6 +62,8 @@ struct pd_device {
 void pd_cuda_check(cudaError_t error, const char *call, const char *file, int line);
 void pd_nccl_check(ncclResult_t result, const char *call, const char *file, int line);
 void pd_cublas_check(cublasStatus_t status, const char *call, const char *file, int line);
+/* The same for a launch; called by the emitted program too. */
+void pd_launch_failed(cudaError_t error, const char *kernel, const char *file, int line);
 
 /* `stream` goes on after all that is queued in `compute`, and the reverse. */
 void pd_cuda_fork(pd_device *device, cudaStream_t stream);

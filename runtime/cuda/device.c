@@ -26,9 +26,10 @@ void pd_cublas_check(cublasStatus_t status, const char *call, const char *file, 
   pd_fail(PD_EXIT_CUDA, "%s failed with %s (%s:%d)", call, cublasLtGetStatusName(status), file, line);
 }
 
-/* Called by kernel launches of the emitted program. */
-void pd_launch_failed(cudaError_t error, const char *kernel, const char *file, int line);
 void pd_launch_failed(cudaError_t error, const char *kernel, const char *file, int line) {
+  if (error == cudaErrorNoKernelImageForDevice) {
+    pd_fail(PD_EXIT_CUDA, "this program has no code for this device; compile it with --arch=sm_NN for its architecture");
+  }
   pd_fail(PD_EXIT_CUDA, "the launch of %s failed with %s: %s (%s:%d)", kernel, cudaGetErrorName(error),
           cudaGetErrorString(error), file, line);
 }
@@ -78,6 +79,7 @@ static void choose_device(pd_device *device) {
   }
   free(all);
   MPI_Comm_free(&node);
+  device->arch = properties.major * 10 + properties.minor;
   device->fuses = properties.major == 9; /* measured by others: slower on sm_80 and sm_120 */
   snprintf(device->name, sizeof device->name, "%.200s, sm_%d%d", properties.name, properties.major, properties.minor);
 }
@@ -130,6 +132,7 @@ pd_device *pd_device_open(const pd_program *program, const pd_pipeline *pipeline
   const char *graph = getenv("PDC_CUDA_GRAPH");
   device->records = graph == NULL || strcmp(graph, "0") != 0;
   choose_device(device);
+  device->kernels = pd_cuda_open_kernels(&pd_cuda_program_kernels, device->arch);
   CUDA_CHECK(cudaStreamCreateWithFlags(&device->compute, cudaStreamNonBlocking));
   CUDA_CHECK(cudaStreamCreateWithFlags(&device->copies, cudaStreamNonBlocking));
   CUDA_CHECK(cudaStreamCreateWithFlags(&device->reductions, cudaStreamNonBlocking));
@@ -150,6 +153,7 @@ pd_device *pd_device_open(const pd_program *program, const pd_pipeline *pipeline
 void pd_device_close(pd_device *device) {
   CUDA_CHECK(cudaDeviceSynchronize());
   if (device->graph != NULL) CUDA_CHECK(cudaGraphExecDestroy(device->graph));
+  pd_cuda_close_kernels(&pd_cuda_program_kernels, device->kernels);
   pd_cuda_close_products(device);
   pd_cuda_close_communicators(device);
   CUDA_CHECK(cudaFreeHost(device->rows));

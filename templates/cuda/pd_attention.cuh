@@ -388,14 +388,6 @@ __global__ void __launch_bounds__((pd_tile_for<d, false>::type::threads), 1)
   pd_tile_store<tile>(dv + at, k_step, rows, ty, tx, one, out_v);
 }
 
-/* Shared memory above 48 KiB has to be asked for; every architecture from sm_80 on has 99. */
-template <typename K> static inline void pd_allow_shared(K *kernel, size_t bytes) {
-  if (bytes <= 48 * 1024) return;
-  const cudaError_t error =
-      cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
-  if (error != cudaSuccess) pd_launch_failed(error, "cudaFuncSetAttribute", __FILE__, __LINE__);
-}
-
 static inline pd_attention_sizes pd_attention_sizes_of(int64_t s, int64_t t, int64_t h, int64_t g, bool causal, int d) {
   const pd_attention_sizes z = {(int)s, (int)t, (int)h, (int)g, causal, (float)(1 / sqrt((double)d))};
   return z;
@@ -411,7 +403,7 @@ static inline void pd_sdpa(cudaStream_t stream, int64_t b, int64_t s, int64_t t,
   static_assert(bytes <= 99 * 1024, "shared memory of a block");
   if (b * s * h == 0) return;
   const dim3 grid = dim3((unsigned)((s + tile::rows - 1) / tile::rows), (unsigned)h, (unsigned)b);
-  pd_allow_shared(pd_sdpa_kernel<T, d>, bytes);
+  PD_ALLOW_SHARED((pd_sdpa_kernel<T, d>), bytes);
   PD_LAUNCH((pd_sdpa_kernel<T, d>), grid, dim3(tile::threads), bytes, stream,
             pd_attention_sizes_of(s, t, h, g, causal, d), q, k, v, o, lse);
 }
@@ -428,12 +420,12 @@ static inline void pd_sdpa_grad(cudaStream_t stream, int64_t b, int64_t s, int64
   const dim3 block = dim3(tile::threads);
   if (b * s * h > 0) {
     const dim3 grid = dim3((unsigned)((s + tile::rows - 1) / tile::rows), (unsigned)h, (unsigned)b);
-    pd_allow_shared(pd_sdpa_grad_q_kernel<T, d>, bytes);
+    PD_ALLOW_SHARED((pd_sdpa_grad_q_kernel<T, d>), bytes);
     PD_LAUNCH((pd_sdpa_grad_q_kernel<T, d>), grid, block, bytes, stream, z, q, k, v, o, lse, d_o, dq);
   }
   if (b * t * g > 0) {
     const dim3 grid = dim3((unsigned)((t + tile::rows - 1) / tile::rows), (unsigned)g, (unsigned)b);
-    pd_allow_shared(pd_sdpa_grad_k_kernel<T, d>, bytes);
+    PD_ALLOW_SHARED((pd_sdpa_grad_k_kernel<T, d>), bytes);
     PD_LAUNCH((pd_sdpa_grad_k_kernel<T, d>), grid, block, bytes, stream, z, q, k, v, o, lse, d_o, dk, dv);
   }
 }

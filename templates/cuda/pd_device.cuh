@@ -1,5 +1,5 @@
-/* What every kernel family stands on: the launch macro, shared memory, loads and stores that turn an element type into
- * float and back, packs of 16 bytes, and reductions over a warp or a block.
+/* What every kernel family stands on: loads and stores that turn an element type into float and back, packs of 16
+ * bytes, reductions over a warp or a block, and launches and shared memory (pd_launch.cuh).
  *
  * Only names of the CUDA language and of cuda_bf16.h are used. With PD_FAKE_GPU, g++ makes the twins of the kernels
  * that the test device runs (tests/fakegpu/device.h, which supplies those names): a launch then only makes its kernel
@@ -15,36 +15,7 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
-/* PD_LAUNCH(kernel, grid, block, shared_bytes, stream, arguments...): the one place with <<<>>>. `kernel` is in
- * parentheses when it has commas. Reports a refused launch with its place. */
-#ifdef PD_FAKE_GPU
-#define PD_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                                      \
-  do {                                                                                                                 \
-    FAKE_KERNEL(kernel);                                                                                               \
-    (void)(grid), (void)(block), (void)(shared_bytes), (void)(stream);                                                 \
-    pd_unused(__VA_ARGS__);                                                                                            \
-  } while (0)
-template <typename... A> static inline void pd_unused(A &&...) {
-}
-#elif !defined(PD_LAUNCH)
-#define PD_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                                      \
-  do {                                                                                                                 \
-    kernel<<<(grid), (block), (shared_bytes), (stream)>>>(__VA_ARGS__);                                                \
-    const cudaError_t pd_launch_error = cudaGetLastError();                                                            \
-    if (pd_launch_error != cudaSuccess) pd_launch_failed(pd_launch_error, #kernel, __FILE__, __LINE__);                \
-  } while (0)
-#endif
-/* PD_SHARED(type, name): the block's dynamic shared memory, as an array of `type`, aligned to 16 bytes */
-#ifdef PD_FAKE_GPU
-#define PD_SHARED(type, name) FAKE_DYNAMIC_SHARED(type, name)
-#elif !defined(PD_SHARED)
-#define PD_SHARED(type, name)                                                                                          \
-  extern __shared__ __align__(16) unsigned char pd_shared_bytes[];                                                     \
-  type *const name = reinterpret_cast<type *>(pd_shared_bytes)
-#endif
-
-/* Says which launch was refused and why, and ends the program; defined by the runtime. */
-extern "C" void pd_launch_failed(cudaError_t error, const char *kernel, const char *file, int line);
+#include "pd_launch.cuh"
 
 /* `#pragma unroll` with a count that may depend on template parameters */
 #ifdef __CUDACC__
@@ -163,10 +134,10 @@ template <typename T, int n> struct pd_row {
   static constexpr int unroll = kept ? steps : 2;
   float held[kept ? steps : 1][lanes];
 
-  static __host__ dim3 grid(int64_t rows) {
+  static dim3 grid(int64_t rows) {
     return dim3((unsigned)((rows + together - 1) / together));
   }
-  static __host__ dim3 block() {
+  static dim3 block() {
     return dim3(threads, together);
   }
   /* this group's row */

@@ -1,4 +1,4 @@
-/* Reads ELF files: symbol tables of twins, and sections of the code that nvcc made for devices. */
+/* Reads ELF files: symbol tables of twins, and sections of the code that nvcc and NVRTC made for devices. */
 #include "image.h"
 
 #include "report.h"
@@ -143,6 +143,55 @@ std::vector<device_image> read_images(const void *registered) {
     if (one.kind == PTX || one.kind == ELF) images.push_back(image);
   }
   return images;
+}
+
+namespace {
+
+/* where an ELF file in memory ends: after its section headers or its last section, whatever is later */
+size_t elf_end(const char *start) {
+  Elf64_Ehdr head;
+  memcpy(&head, start, sizeof head);
+  size_t end = head.e_shoff + head.e_shnum * sizeof(Elf64_Shdr);
+  for (size_t i = 0; i < head.e_shnum; i++) {
+    Elf64_Shdr s;
+    memcpy(&s, start + head.e_shoff + i * sizeof s, sizeof s);
+    if (s.sh_type != SHT_NOBITS) end = std::max(end, s.sh_offset + s.sh_size);
+  }
+  return std::max(end, head.e_phoff + head.e_phnum * sizeof(Elf64_Phdr));
+}
+
+/* the number after a directive of PTX, such as `.target sm_`; 0 if it is not there */
+int ptx_number(const std::string &text, const char *directive) {
+  size_t at = text.find(directive);
+  return at == std::string::npos ? 0 : atoi(text.c_str() + at + strlen(directive));
+}
+
+} // namespace
+
+bool read_image(const void *code, device_image &image) {
+  const char *start = static_cast<const char *>(code);
+  if (memcmp(start, ELFMAG, SELFMAG) == 0) {
+    Elf64_Ehdr head;
+    memcpy(&head, start, sizeof head);
+    if (head.e_machine != EM_CUDA) return false;
+    image = {static_cast<int>(head.e_flags >> 8 & 0xff), false, {}};
+    elf file(start, elf_end(start), "the library's code for sm_" + std::to_string(image.arch));
+    image.kernels = read_kernels(file, image.arch);
+    file.symbols([&](size_t, const Elf64_Sym &symbol, const char *name) {
+      enum { ENTRY = 0x10 };
+      if (ELF64_ST_TYPE(symbol.st_info) == STT_FUNC && symbol.st_other & ENTRY) image.kernels[name];
+    });
+    return true;
+  }
+  std::string text = start;
+  if (text.find(".version ") == std::string::npos || !ptx_number(text, ".target sm_")) return false;
+  image = {ptx_number(text, ".target sm_"), true, {}};
+  const std::string entry = ".entry ";
+  for (size_t at = text.find(entry); at != std::string::npos; at = text.find(entry, at + 1)) {
+    size_t from = at + entry.size();
+    image.kernels[text.substr(from, text.find_first_of("( \n", from) - from)];
+  }
+  return true;
 }
 
 const device_image *choose_image(const std::vector<device_image> &images, int arch) {

@@ -30,6 +30,10 @@ struct device_image {
 /* the images in what nvcc hands to __cudaRegisterFatBinary; of compressed ones only the architecture is known */
 std::vector<device_image> read_images(const void *registered);
 
+/* the image that cudaLibraryLoadData is given: a cubin, or PTX, whose kernels are known by name only. False if it is
+ * neither. */
+bool read_image(const void *code, device_image &image);
+
 /* the image that a device would run; null if it can run none */
 const device_image *choose_image(const std::vector<device_image> &images, int arch);
 

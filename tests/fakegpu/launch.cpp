@@ -3,6 +3,7 @@
 #include "block.h"
 #include "device_limits.h"
 #include "image.h"
+#include "launch.h"
 #include "memory.h"
 #include "report.h"
 
@@ -27,15 +28,6 @@ int newest_code() {
 }
 
 namespace {
-
-/* a kernel as the program knows it */
-struct function {
-  std::string name; /* mangled, as nvcc registers it */
-  std::string text; /* as in the source, without parameters */
-  const fake_kernel *twin;
-  const std::vector<device_image> *images; /* that contain it */
-  int dynamic_limit;                       /* bytes of dynamic shared memory that a launch may ask for */
-};
 
 struct variable {
   std::string name;
@@ -131,11 +123,19 @@ const fake_kernel *find_twin(const std::string &name) {
              demangled(name.c_str()).c_str(), name.c_str(), config().kernels.c_str());
 }
 
+/* a fault if the library that the kernel is of was unloaded */
+function *check_loaded(function *f) {
+  if (f && f->unloaded)
+    fake_fault("use-after-unload", "kernel %s is of a library that was unloaded before", f->text.c_str());
+  return f;
+}
+
+/* `handle`: the host function that the program registered, a cudaKernel_t or a cudaFunction_t */
 function *find_function(const void *handle) {
   auto found = registry<function>().find(handle);
   if (found != registry<function>().end()) return &found->second;
   for (auto &entry : registry<function>())
-    if (&entry.second == handle) return &entry.second; /* a cudaKernel_t or cudaFunction_t */
+    if (&entry.second == handle) return check_loaded(&entry.second);
   return nullptr;
 }
 
@@ -225,6 +225,7 @@ cudaError_t launch_kernel(function *f, dim3 grid, dim3 block, void **arguments, 
   bool uses_shared = shared || needs.shared || !needs.registers; /* no registers: nothing is known of the kernel */
   uint64_t seed = mix(seed_now(), ++launches);
   return submit(stream, "kernel", detail, {}, [=](std::vector<char> &) {
+    check_loaded(f);
     run_kernel({f->twin, f->text.c_str(), grid, block, shared, uses_shared, copied->pointers.data(), ++runs, seed});
     return FAKE_DONE;
   });
@@ -268,6 +269,16 @@ cudaError_t copy_symbol(const char *call, const void *symbol, void *host, size_t
 }
 
 } // namespace
+
+function *add_function(const void *key, const char *name, const std::vector<device_image> *images) {
+  std::string text = demangled(name);
+  if (text.compare(0, 5, "void ") == 0) text = text.substr(5); /* templates have their result in their name */
+  text = text.substr(0, text.find('(', text.find("(anonymous namespace)") == 0 ? 1 : 0));
+  function &f = registry<function>()[key];
+  f = {name, text, nullptr, images, SHARED, false};
+  return &f;
+}
+
 } // namespace fake
 
 using namespace fake;
@@ -294,10 +305,7 @@ void __cudaUnregisterFatBinary(void **) {
 
 void __cudaRegisterFunction(void **handle, const char *host, char *, const char *name, int, uint3 *, uint3 *, dim3 *,
                             dim3 *, int *) {
-  std::string text = demangled(name);
-  if (text.compare(0, 5, "void ") == 0) text = text.substr(5); /* templates have their result in their name */
-  registry<function>()[host] = {name, text.substr(0, text.find('(', text.find("(anonymous namespace)") == 0 ? 1 : 0)),
-                                nullptr, &binaries()[handle], SHARED};
+  add_function(host, name, &binaries()[handle]);
 }
 
 void __cudaRegisterVar(void **, char *host, char *, const char *name, int, size_t bytes, int, int) {

@@ -1,0 +1,1 @@
+/* For NVRTC, which knows by itself what this header declares. */
