@@ -8,6 +8,8 @@
 #include "driver/commands.h"
 #include "driver/toolchain.h"
 
+enum { INVALID_OPTION = 5 }; /* NVRTC_ERROR_INVALID_OPTION */
+
 /* What is used of nvrtc.h. A result of 0 is success. */
 typedef struct Nvrtc {
   int (*create)(void **program, const char *text, const char *name, int headers, const char *const *texts,
@@ -36,9 +38,9 @@ static void *open_library(Arena *arena) {
   if (!library) library = dlopen(NVRTC_NAME, RTLD_LAZY | RTLD_LOCAL);
   if (!library)
     fprintf(stderr,
-            "pdc: --cuda-compiler=nvrtc needs " NVRTC_NAME ", which is neither in %s nor in LD_LIBRARY_PATH; set CUDA_HOME to "
-            "where CUDA 13 is, or PDC_NVRTC to that file (`pip install nvidia-cuda-nvrtc` brings it)\n",
-            place);
+            "pdc: --cuda-compiler=nvrtc needs " NVRTC_NAME ", which is not in %s: %s; set CUDA_HOME to where CUDA 13 is, or "
+            "PDC_NVRTC to that file (`pip install nvidia-cuda-nvrtc` brings it)\n",
+            place, dlerror());
   return library;
 }
 
@@ -105,6 +107,13 @@ static int deliver(Arena *arena, const Nvrtc *n, void *program, int (*measure)(v
   return write_whole(arena, path, bytes, size) ? EXIT_OK : EXIT_USAGE;
 }
 
+/* NVRTC says that a value is wrong, but not which. */
+static void show_options(const Job *job) {
+  fprintf(stderr, "pdc: the options are");
+  for (uint32_t i = 0; i < job->options.count; i++) fprintf(stderr, " %s", job->options.at[i]);
+  fprintf(stderr, "\n");
+}
+
 static int compile_job(Arena *arena, const Nvrtc *n, const Job *job) {
   size_t length = 0;
   const char *text = read_whole(arena, job->input, &length);
@@ -117,6 +126,7 @@ static int compile_job(Arena *arena, const Nvrtc *n, const Job *job) {
   int status = EXIT_OK;
   if (result != 0) {
     status = failed(n, job->input, result);
+    if (result == INVALID_OPTION) show_options(job);
   } else if (warned) {
     fprintf(stderr, "pdc: %s: warnings are errors\n", job->input);
     status = EXIT_CC;

@@ -42,7 +42,7 @@ def _compile(words, target):
 def nvcc(source, *options, arch="sm_80"):
     """A program of one .cu file, linked with the CUDA runtime as a shared library and without a path to it."""
     def build():
-        target = os.path.join(harness.directory(), os.path.basename(source)[:-3])
+        target = os.path.join(harness.directory(), os.path.basename(source)[:-3]) # -cubin or -ptx: device code instead
         return _compile([tool("nvcc"), "-ccbin", "g++", "-O1", "-std=c++17", "-Werror", "all-warnings", "-arch=" + arch,
                          "-cudart", "shared", *options, source], target)
     return harness.once(("nvcc", source, options, arch), build)

@@ -194,6 +194,59 @@ for part, text in {
     harness.add("enqueue_" + part, refused)
 
 
+# ---- device code that the program loads itself ----
+
+LIBRARY = PROGRAMS + "library.cu"
+# part: what it must say when it fails, None if it must pass
+LIBRARIES = {
+    "launches": None, "captured": None, "attributes": None, "errors": None, "garbage_as_kernel": None,
+    "load_in_capture": r"cudaLibraryLoadData: .*captur",
+    "never_unloaded": r"fault: leak: not destroyed at exit: 1 library",
+    "unloaded_twice": r"fault: handle: cudaLibraryUnload: this library was destroyed before",
+    "asked_after_unload": r"fault: handle: cudaLibraryGetKernel: this library was destroyed before",
+    "launched_after_unload": r"fault: use-after-unload: kernel fill is of a library that was unloaded before",
+    "unloaded_before_it_ran": Sometimes(r"fault: use-after-unload: .*kernel fill is of a library that was unloaded before"),
+}
+
+
+def library(part, seed=0, form="-cubin", arch="sm_80", device=80):
+    """A part of library.cu, with its own text as what it loads."""
+    environment = fakegpu.environment(fakegpu.twin(LIBRARY), seed=seed, arch=device)
+    environment["IMAGE"] = fakegpu.nvcc(LIBRARY, form, arch=arch)
+    return harness.command([fakegpu.nvcc(LIBRARY), part], harness.RUN_LIMIT, environment=environment)
+
+
+def library_part(part, text, form):
+    results = [library(part, seed, form) for seed in range(3)]
+    if text is None:
+        for result in results:
+            check(result.code == 0 and result.out == "ok\n", "should pass: " + result.describe())
+    else:
+        enough = any if isinstance(text, Sometimes) else all
+        check(enough(found(result, text) for result in results), "not found or not named: " + results[0].describe())
+
+
+for part, text in LIBRARIES.items():
+    harness.add("library_" + part, lambda part=part, text=text: library_part(part, text, "-cubin"))
+for part in ("launches", "errors"):
+    harness.add("library_ptx_" + part, lambda part=part: library_part(part, None, "-ptx"))
+
+
+def test_library_for_another_device():
+    """A cubin is for its family, PTX for every later device."""
+    for form, arch, there in (("-cubin", "sm_80", {80: True, 86: True, 90: False}), ("-cubin", "sm_86", {80: False, 89: True}),
+                              ("-ptx", "sm_90", {80: False, 90: True, 120: True})):
+        for device, runs in there.items():
+            result = library("launches" if runs else "other_device", form=form, arch=arch, device=device)
+            check(result.code == 0, "%s for %s on sm_%d: %s" % (form, arch, device, result.describe()))
+            check(runs or "the device is sm_%d, the image is" % device in result.err, result.describe())
+
+
+def test_all_libraries_are_listed():
+    parts = fakegpu.run(fakegpu.nvcc(LIBRARY), []).out.split()
+    check(sorted(parts) == sorted([*LIBRARIES, "other_device"]), "library.cu and this list differ")
+
+
 # ---- the process around ----
 
 def test_all_faults_are_listed():
