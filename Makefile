@@ -32,6 +32,8 @@ CUDA ?= /usr/local/cuda
 CUDA_SRC := $(filter-out $(if $(wildcard $(CUDA)/include/cudnn.h),,runtime/cuda/attention_cudnn.c),$(wildcard runtime/cuda/*.c))
 CUDA_OBJ := $(CUDA_SRC:%.c=$(BUILD)/%.o)
 SINGLE_OBJ := $(patsubst %.c,$(BUILD)/single/%.o,$(wildcard runtime/*.c) $(CUDA_SRC) runtime/kernels/ref.c)
+# Python's packages have NCCL in a folder beside CUDA's
+CUDA_INC = -isystem $(CUDA)/include $(patsubst %,-isystem %,$(wildcard $(CUDA)/../nccl/include))
 CUDA_LIB = $(if $(and $(CUDA),$(wildcard $(CUDA)/include/cublasLt.h)),$(BUILD)/lib/pdc/libpdrt_cuda.a $(BUILD)/lib/pdc/libpdrt_cuda_single.a)
 
 COMPILER_INC = -Icompiler -I$(BUILD)/gen -Iruntime
@@ -66,7 +68,7 @@ $(LIB)/libpdrt_cuda_single.a: $(SINGLE_OBJ)
 	ar rcs $@ $^
 $(BUILD)/single/%.o: %.c
 	@mkdir -p $(@D)
-	$(CC) $(CSTD) -O2 -fopenmp -g $(WARN) -Iruntime/single $(RUNTIME_INC) -isystem $(CUDA)/include -MMD -MP -c -o $@ $<
+	$(CC) $(CSTD) -O2 -fopenmp -g $(WARN) -Iruntime/single $(RUNTIME_INC) $(CUDA_INC) -MMD -MP -c -o $@ $<
 
 $(LIB)/nvccflags: Makefile
 	@mkdir -p $(@D)
@@ -116,7 +118,7 @@ $(BUILD)/compiler/shared/%.o: runtime/%.c
 	$(CC) $(CSTD) $(OPT) -g $(WARN) $(RUNTIME_INC) -MMD -MP -c -o $@ $<
 $(BUILD)/runtime/cuda/%.o: runtime/cuda/%.c
 	@mkdir -p $(@D)
-	$(MPICC) $(CSTD) -O2 -g $(WARN) $(RUNTIME_INC) -isystem $(CUDA)/include -MMD -MP -c -o $@ $<
+	$(MPICC) $(CSTD) -O2 -g $(WARN) $(RUNTIME_INC) $(CUDA_INC) -MMD -MP -c -o $@ $<
 $(BUILD)/runtime/%.o: runtime/%.c
 	@mkdir -p $(@D)
 	$(MPICC) $(CSTD) -O3 $(NUMERIC) -g $(WARN) $(RUNTIME_INC) -MMD -MP -c -o $@ $<

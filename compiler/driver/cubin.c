@@ -97,7 +97,8 @@ static bool common_kernels(const Build *b, const CudaImage *images, uint32_t cou
 
 static void write_image(const CudaImage *image, uint32_t index, Text *out) {
   text_printf(out,
-              "__asm__(\".section .rodata\\n.balign 64\\npd_image_%u:\\n.incbin \\\"\" PD_IMAGES \"%s\\\"\\n.byte 0\\n.previous\");\n"
+              "__asm__(\".section .rodata\\n.balign 64\\npd_image_%u:\\n.incbin \\\"\" PD_IMAGES \"%s\\\"\\n.byte "
+              "0\\n.previous\");\n"
               "extern const char pd_image_%u[] __attribute__((visibility(\"hidden\")));\n",
               index, image->file, index);
 }
@@ -121,10 +122,11 @@ static void write_archs(const CudaImage *images, uint32_t count, Text *out) {
 bool cuda_images_source(const Build *b, const CudaImage *images, uint32_t count, Text *out) {
   Names names = {0};
   if (!common_kernels(b, images, count, &names)) return false;
-  text_printf(out, "/* A program's kernels: their code, and the places of their handles. Made by %s.\n"
-                   " * PD_IMAGES is put before the names of the files with code. */\n"
-                   "#include \"cuda/kernels.h\"\n\n"
-                   "#ifndef PD_IMAGES\n#define PD_IMAGES \"\"\n#endif\n",
+  text_printf(out,
+              "/* A program's kernels: their code, and the places of their handles. Made by %s.\n"
+              " * PD_IMAGES is put before the names of the files with code. */\n"
+              "#include \"cuda/kernels.h\"\n\n"
+              "#ifndef PD_IMAGES\n#define PD_IMAGES \"\"\n#endif\n",
               PDC_VERSION);
   for (uint32_t i = 0; i < count; i++) write_image(&images[i], i, out);
   text_printf(out, "\nstatic const pd_cuda_image images[] = {\n");
@@ -133,7 +135,8 @@ bool cuda_images_source(const Build *b, const CudaImage *images, uint32_t count,
   for (uint32_t i = 0; i < names.count; i++) text_printf(out, "pd_cuda_handle %s;\n", names.at[i]);
   text_printf(out, "\nstatic const pd_cuda_kernel kernels[] = {\n");
   for (uint32_t i = 0; i < names.count; i++) text_printf(out, "  {\"%s\", &%s},\n", names.at[i], names.at[i]);
-  text_printf(out, "};\n\nconst pd_cuda_kernels pd_cuda_program_kernels = {images, kernels, %u, %u, \"", count, names.count);
+  text_printf(out, "};\n\nconst pd_cuda_kernels pd_cuda_program_kernels = {images, kernels, %u, %u, \"", count,
+              names.count);
   write_archs(images, count, out);
   text_printf(out, "\"};\n");
   return true;

@@ -38,7 +38,8 @@ static void *open_library(Arena *arena) {
   if (!library) library = dlopen(NVRTC_NAME, RTLD_LAZY | RTLD_LOCAL);
   if (!library)
     fprintf(stderr,
-            "pdc: --cuda-compiler=nvrtc needs " NVRTC_NAME ", which is not in %s: %s; set CUDA_HOME to where CUDA 13 is, or "
+            "pdc: --cuda-compiler=nvrtc needs " NVRTC_NAME
+            ", which is not in %s: %s; set CUDA_HOME to where CUDA 13 is, or "
             "PDC_NVRTC to that file (`pip install nvidia-cuda-nvrtc` brings it)\n",
             place, dlerror());
   return library;
@@ -56,11 +57,11 @@ static bool open_nvrtc(Arena *arena, Nvrtc *n) {
   const struct {
     const char *name;
     void *function;
-  } functions[] = {{"nvrtcCreateProgram", &n->create}, {"nvrtcCompileProgram", &n->compile},
+  } functions[] = {{"nvrtcCreateProgram", &n->create},       {"nvrtcCompileProgram", &n->compile},
                    {"nvrtcGetProgramLogSize", &n->log_size}, {"nvrtcGetProgramLog", &n->log},
-                   {"nvrtcGetCUBINSize", &n->cubin_size}, {"nvrtcGetCUBIN", &n->cubin},
-                   {"nvrtcGetPTXSize", &n->ptx_size}, {"nvrtcGetPTX", &n->ptx},
-                   {"nvrtcDestroyProgram", &n->destroy}, {"nvrtcGetErrorString", &n->error}};
+                   {"nvrtcGetCUBINSize", &n->cubin_size},    {"nvrtcGetCUBIN", &n->cubin},
+                   {"nvrtcGetPTXSize", &n->ptx_size},        {"nvrtcGetPTX", &n->ptx},
+                   {"nvrtcDestroyProgram", &n->destroy},     {"nvrtcGetErrorString", &n->error}};
   for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
     void *found = dlsym(library, functions[i].name);
     if (!found) {
@@ -93,15 +94,16 @@ static bool show_log(Arena *arena, const Nvrtc *n, void *program) {
 }
 
 /* One result of the compilation into a file. */
-static int deliver(Arena *arena, const Nvrtc *n, void *program, int (*measure)(void *, size_t *), int (*get)(void *, char *),
-                   const char *path) {
+static int deliver(Arena *arena, const Nvrtc *n, void *program, int (*measure)(void *, size_t *),
+                   int (*get)(void *, char *), const char *path) {
   size_t size = 0;
   int result = measure(program, &size);
   char *bytes = arena_alloc(arena, size + 1);
   if (result == 0) result = get(program, bytes);
   if (result != 0) return failed(n, path, result);
   if (size == 0) {
-    fprintf(stderr, "pdc nvrtc: there is no code for %s: name an architecture such as --gpu-architecture=sm_90\n", path);
+    fprintf(stderr, "pdc nvrtc: there is no code for %s: name an architecture such as --gpu-architecture=sm_90\n",
+            path);
     return EXIT_USAGE;
   }
   return write_whole(arena, path, bytes, size) ? EXIT_OK : EXIT_USAGE;

@@ -91,7 +91,7 @@ void options_help(void) {
   printf("\nwarnings:\n");
   for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
     if (codes[i].code[0] == 'W') printf("  %-22s %s\n", codes[i].code, warning_name(codes[i].title).at);
-  printf("\nexit status: 0 done; 1 the program has errors; 2 usage or input/output; 3 the C compiler failed; 70 internal error\n");
+  printf("\nexit status: 0 done; 1 the program has errors; 2 usage or input/output; 3 a compiler failed or is missing; 70 internal error\n");
 }
 
 static int choose_emit(const char *value, EmitKind *emit) {

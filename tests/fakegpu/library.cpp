@@ -13,7 +13,7 @@ namespace {
 const char *const KIND = "library";
 
 struct library {
-  std::vector<device_image> images; /* one */
+  std::vector<device_image> images;          /* one */
   std::map<std::string, function *> kernels; /* that were asked for */
 };
 

@@ -208,7 +208,10 @@ def test_usage_errors():
     for words, code, fact in ((("--emit=nothing", "x.pd"), 2, "choose one of"), (("--wide", "x.pd"), 2, "unknown option"),
                               (("--emitt=c", "x.pd"), 2, "--emit"), ((), 2, "no input"), (("absent.pd",), 2, "absent.pd"),
                               (("--target=tpu", "x.pd"), 2, "cuda"), (("--target=host", "--arch=sm_90", "x.pd"), 2, "cuda"),
-                              (("--arch=sm_70", "x.pd"), 2, "sm_80"), (("--print-cuda-requirements",), 0, "libnccl"), (("--explain=E0520",), 0, "memory"), (("--explain=E9999",), 2, "E9999")):
+                              (("--arch=sm_70", "x.pd"), 2, "sm_80"),
+                              (("--cuda-compiler=clang", "x.pd"), 2, "--cuda-compiler=clang: choose nvcc or nvrtc"),
+                              (("--target=host", "--cuda-compiler=nvrtc", "x.pd"), 2, "--cuda-compiler: that is for --target=cuda"),
+                              (("--target=host", "--cxx=g++", "x.pd"), 2, "--cxx: that is for --target=cuda"), (("--print-cuda-requirements",), 0, "libnvrtc.so.13"), (("--print-cuda-requirements",), 0, "libnccl"), (("--explain=E0520",), 0, "memory"), (("--explain=E9999",), 2, "E9999")):
         result = pdc(*words)
         check(result.code == code and fact in result.text, "pdc %s: %s" % (" ".join(words), result.describe()))
 
