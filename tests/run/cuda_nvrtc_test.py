@@ -170,14 +170,17 @@ def test_usage():
 
 def test_commands_are_shown():
     result = pdc(*NVRTC, "-###", "-o", "program", os.path.join(harness.PROGRAMS, "mlp.pd"))
-    for fact in ("pdc nvrtc -o sm_80.cubin", "pdc nvrtc -o sm_100.cubin --ptx=compute_100.ptx mlp.cu", "-fmad=false", "c++ ", "-DPD_NVRTC", "kernels.c"):
+    for fact in ("pdc nvrtc -o sm_80.cubin", "pdc nvrtc -o sm_100.cubin --ptx=compute_100.ptx mlp.cu", "-fmad=false", "c++ ", "-DPD_NVRTC", "mlp.kernels.c"):
         check(fact in result.err, "%s is not in: %s" % (fact, result.err))
     check("nvcc" not in result.err, result.err)
 
 
 def test_sources_are_kept():
+    """Also of a program whose files are called as those that pdc adds."""
     place = directory()
-    result = pdc(*NVRTC, "--arch=sm_80,sm_90", "--save-temps", "-o", "train", os.path.join(harness.PROGRAMS, "mlp.pd"), cwd=place)
+    source = os.path.join(directory(), "a kernels.pd")
+    shutil.copy(os.path.join(harness.PROGRAMS, "mlp.pd"), source)
+    result = pdc(*NVRTC, "--arch=sm_80,sm_90", "--save-temps", "-o", "train", source, cwd=place)
     check(result.code == 0, result.describe())
     check(sorted(os.listdir(place)) == ["train", "train.c", "train.cu", "train.kernels.c", "train.plan.json", "train.sm_80.cubin", "train.sm_90.cubin"],
           str(sorted(os.listdir(place))))
