@@ -1,6 +1,7 @@
 """Programs whose kernels NVRTC compiles (pdc --cuda-compiler=nvrtc): the same bits as nvcc's on the fake GPU, the same code in
 every build, the right code for each device, and no nvcc anywhere.
 """
+import collections
 import glob
 import os
 import re
@@ -45,6 +46,38 @@ def run(model, path, device=90, seed=1, graph="1"):
     result = train(path, "--steps=%d" % STEPS, "--seed=3", data=data_of(MODELS[model][0]), environment=variables)
     with open(variables["PD_FAKE_RECORD"].replace("%r", "0")) as file:
         return result, file.read()
+
+
+def flags_of(file):
+    with open(os.path.join(LIBRARY, file)) as opened:
+        return opened.read().split()
+
+
+def arithmetic(ptx):
+    """How often each kernel does what on floating-point numbers."""
+    kernels = {}
+    with open(ptx) as file:
+        for name, body in re.findall(r"\.entry (\w+)\((.*?)^\}", file.read(), re.S | re.M):
+            kernels[name] = collections.Counter(re.findall(r"^\s+(?:@!?%p\d+ )?([a-z0-9]+\.[a-z0-9.]*f(?:32|64|16|16x2))\s", body, re.M))
+    return kernels
+
+
+def test_the_same_arithmetic():
+    """What the fake GPU cannot show: the two compilers round at the same places."""
+    path = program("gpt bf16", NVRTC, "--arch=sm_90") + ".cu"
+    place = directory()
+    result = command([fakegpu.tool("nvcc"), "-ptx", "-arch=sm_90", *flags_of("nvccflags"), "-I" + LIBRARY + "/include",
+                      "-I" + LIBRARY + "/cuda", path, "-o", os.path.join(place, "nvcc.ptx")], harness.COMPILE_LIMIT)
+    check(result.code == 0, result.describe())
+    result = pdc("nvrtc", "-o", "k.cubin", "--ptx=nvrtc.ptx", path, *flags_of("nvrtcflags"), "--gpu-architecture=sm_90", "-I" + LIBRARY + "/include",
+                 "-I" + LIBRARY + "/cuda", "-I" + fakegpu.CUDA + "/include", "-I" + LIBRARY + "/cuda/nvrtc", cwd=place)
+    check(result.code == 0, result.describe())
+    ours, theirs = (arithmetic(os.path.join(place, compiler + ".ptx")) for compiler in ("nvrtc", "nvcc"))
+    check(len(ours) > 20 and sum(ours["_Z15pd_adamw_kernelILb1ELb1E13__nv_bfloat16EvlPfPT1_PKfS1_S1_PK14pd_step_values14pd_adamw_rates"].values()) > 10,
+          "kernels: %s" % list(ours))
+    for name in sorted(set(ours) | set(theirs)):
+        a, b = ours.get(name), theirs.get(name)
+        check(a == b, "%s: NVRTC %s, nvcc %s" % (name, a and dict(a - (b or a)), b and dict(b - (a or b))))
 
 
 def refused(path, device):
