@@ -46,6 +46,8 @@ static void *open_library(Arena *arena) {
 }
 
 bool nvrtc_present(Arena *arena) {
+  const char *given = getenv("PDC_NVRTC");
+  if (given && strchr(given, '/')) setenv("PDC_NVRTC", absolute_path(arena, given), 1);
   void *library = open_library(arena);
   if (library) dlclose(library);
   return library != NULL;

@@ -38,7 +38,7 @@ void add_words(Arena *arena, Words *words, const char *text) {
   }
 }
 
-static const char *absolute(Arena *arena, const char *path) {
+const char *absolute_path(Arena *arena, const char *path) {
   if (path[0] == '/') return path;
   char here[PATH_MAX];
   return getcwd(here, sizeof here) ? arena_printf(arena, "%s/%s", here, path) : path;
@@ -209,7 +209,7 @@ int toolchain_build(const Options *o, const char *name, const Compilation *c, co
   }
   const Build build = {arena, o, name, library, directory};
   const SourceFile sources[] = {{".c", &c->c}, {".cu", &c->cu}, {".plan.json", &c->plan}, {".plans", &c->packed_plans}, {NULL, NULL}};
-  const char *temporary = arena_printf(arena, "%s.%ld.tmp", absolute(arena, output), (long)getpid());
+  const char *temporary = arena_printf(arena, "%s.%ld.tmp", absolute_path(arena, output), (long)getpid());
   int status = EXIT_USAGE;
   if (write_sources(&build, sources, build_file(&build, "")))
     status = o->target == TARGET_CUDA ? build_cuda(&build, temporary) : build_host(&build, temporary);

@@ -21,6 +21,8 @@ typedef struct Build {
 } Build;
 
 bool file_exists(const char *path);
+/* Commands run in another directory: the path from the root. */
+const char *absolute_path(Arena *arena, const char *path);
 /* A temporary file: directory/NAMEsuffix. */
 const char *build_file(const Build *b, const char *suffix);
 /* The words of a text, separated by blanks. */
@@ -51,7 +53,7 @@ const char *toolchain_cuda_libraries(Arena *arena);
 
 /* ---- NVRTC ---- */
 
-/* Whether libnvrtc can be opened; says how to get it if not. */
+/* Whether libnvrtc can be opened; says how to get it if not. What PDC_NVRTC names is then found from any directory. */
 bool nvrtc_present(Arena *arena);
 
 /* Device code in a file. */

@@ -10,7 +10,7 @@
 
 const char *toolchain_cuda(Arena *arena) {
   const char *home = getenv("CUDA_HOME");
-  if (home && *home) return home;
+  if (home && *home) return absolute_path(arena, home);
   const char *path = getenv("PATH");
   for (const char *at = path ? path : ""; *at;) {
     size_t length = strcspn(at, ":");

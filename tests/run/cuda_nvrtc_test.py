@@ -268,6 +268,17 @@ def test_without_nvcc():
     check(result.code == 3 and "the CUDA compiler `nvcc` failed" in result.err, "there is an nvcc: " + result.describe())
 
 
+def test_relative_places():
+    """What the environment names is meant from where pdc is called."""
+    cuda = wheels()
+    place = os.path.dirname(os.path.dirname(cuda))
+    variables = {"CUDA_HOME": "nvidia/cu13", "PDC_NVRTC": "nvidia/cu13/lib/libnvrtc.so.13"}
+    result = command([harness.PDC, *NVRTC, "--arch=sm_90", "-o", "program", os.path.join(harness.PROGRAMS, "mlp.pd")],
+                     harness.COMPILE_LIMIT, cwd=place, environment=variables)
+    check(result.code == 0 and not result.err, result.describe())
+    check(cuda + "/lib" in command(["readelf", "-d", os.path.join(place, "program")], 10).out, "the program looks for libraries elsewhere")
+
+
 def test_without_nvrtc():
     source = os.path.join(harness.PROGRAMS, "mlp.pd")
     cuda = wheels("libnvrtc.so.13")
