@@ -114,6 +114,7 @@ static void go_on_with(Parser *parser, Site site, uint32_t open_count, const Tok
 void repair_end(Parser *parser, Site site, const Repair *repair) {
   uint32_t ahead = parser->ahead.count - parser->ahead_first, handed = parser->handed.count;
   if (parser->stopped || ahead == 0 || handed == 0 || handed > TOKENS_BACK) return;
+  if (repair->ahead.at[0].kind == T_BAD || repair->ahead.at[0].kind == T_BAD_REST) return; /* no slip of a token */
   if (parser->ahead.at[parser->ahead_first].kind != T_RESYNC || parser->dry_steps > MOST_DRY_STEPS) return;
   Search search = {.parser = parser, .start.arena = parser->arena, .run.arena = parser->arena};
   dry_begin(parser->arena, &search.start);
