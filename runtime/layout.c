@@ -359,10 +359,13 @@ static void place_device(context *c) {
       place(c, PD_MEMORY_WORKSPACE, (program->microbatches + 1) * (1 + program->metric_count) * (int64_t)sizeof(double));
   layout->values = place(c, PD_MEMORY_WORKSPACE, (int64_t)sizeof(pd_step_values));
   layout->squares = place(c, PD_MEMORY_WORKSPACE, tensors * (int64_t)sizeof(double));
+  const int64_t lengths = program->optimizer == PD_LAMB ? 4 * tensors : 0;
+  layout->lengths = place(c, PD_MEMORY_WORKSPACE, lengths * (int64_t)sizeof(double));
   layout->partial_squares = place(c, PD_MEMORY_WORKSPACE, PD_NORM_PARTS * (int64_t)sizeof(double));
   layout->constants = place(c, PD_MEMORY_WORKSPACE, program->constant_count * (int64_t)sizeof(float));
   layout->products = place(c, PD_MEMORY_WORKSPACE, program->product_space);
   layout->product_row = place(c, PD_MEMORY_WORKSPACE, program->product_row);
+  layout->kernels = place(c, PD_MEMORY_WORKSPACE, program->kernel_space);
 }
 
 static void place_workspace(context *c) {

@@ -154,7 +154,8 @@ struct pd_layout {
   int64_t copy_receive, copy_piece;              /* the same of what two copies of a chunk exchange */
   int64_t master;             /* weights that the optimizer changes: those of the model, or in a bf16 program their f32 */
   /* cuda target: workspace on the device */
-  int64_t results, values, squares, partial_squares, constants, products, product_row;
+  int64_t results, values, squares, partial_squares, constants, products, product_row, kernels;
+  int64_t lengths;            /* of lamb's tensors and their directions, of whole tensors and of parts: 4 a tensor */
   int64_t rows, rows_bytes;   /* where all data lie */
   int64_t data[PD_MAX_WIRES]; /* rows of all micro-batches, PD_NONE: not read here */
   int64_t data_stride[PD_MAX_WIRES];

@@ -48,6 +48,7 @@ typedef struct pd_frame {
   void *stream;                    /* cudaStream_t that the unit's work goes to */
   const pd_step_values *values;    /* step and inverse_counts where kernels read them, on the device */
   const float *constants;          /* the program's, on the device */
+  void *space;                     /* kernel_space bytes: an operation's own while its kernels are at work */
 } pd_frame;
 
 typedef void pd_segment_function(const pd_frame *frame);
@@ -190,6 +191,7 @@ typedef struct pd_program {
   /* of the cuda target */
   int64_t product_space;    /* bytes that products may use as they like */
   int64_t product_row;      /* bytes of the longest row that a product with PD_EPILOGUE_ROW_SUMS writes */
+  int64_t kernel_space;     /* bytes that one operation's kernels may use as they like */
   int constant_count;
   const float *constants;   /* numbers that kernels want in memory */
   int product_count;

@@ -66,24 +66,11 @@ static bool check_cuda(Compilation *c) {
   const Graph *graph = c->semantic.graph;
   if (config->target != TARGET_CUDA) return true;
   if (config->compute == PRECISION_F64) refuse_on_cuda(c, key_span(c->module, "precision", "compute"), "f64");
-  if (config->optimizer == OPTIMIZER_LAMB) refuse_on_cuda(c, key_span(c->module, "optimizer", "kind"), "lamb");
   for (uint32_t i = 0; i < graph->ops.count; i++) {
     const Op *op = &graph->ops.at[i];
-    switch (op->kind) {
-    case OP_MAX:
-    case OP_CONV2D:
-    case OP_MAXPOOL:
-    case OP_AVGPOOL:
-    case OP_BATCHNORM:
-    case OP_ALL_GATHER:
-      refuse_on_cuda(c, op->span, op->kind == OP_ALL_GATHER ? "tensor-parallel all-gather, which this needs" : op_name(op->kind));
-      return false;
-    case OP_SDPA:
-      if (axis_local(graph, config, graph->values.at[op->in[0]].axes[3]) <= CUDA_HEAD_SIZE) break;
-      refuse_on_cuda(c, op->span, "attention over heads of more than 256 elements");
-      return false;
-    default: break;
-    }
+    if (op->kind != OP_SDPA || axis_local(graph, config, graph->values.at[op->in[0]].axes[3]) <= CUDA_HEAD_SIZE) continue;
+    refuse_on_cuda(c, op->span, "attention over heads of more than 256 elements");
+    return false;
   }
   return !diag_errors(c->diagnostics);
 }

@@ -13,7 +13,10 @@ static const struct {
                 {"gather", "gather"}, {"gather_grad", "gather"}, {"sdpa", "attention"}, {"sdpa_grad", "attention"},
                 {"rope", "attention"}, {"xent", "xent"}, {"xent_max", "xent"}, {"xent_sums", "xent"}, {"xent_loss", "xent"},
                 {"xent_grad", "xent"}, {"accuracy", "xent"}, {"mse", "xent"}, {"mse_grad", "xent"},
-                {"dropout", "dropout"}, {"add_result", "optimizer"}};
+                {"dropout", "dropout"}, {"add_result", "optimizer"}, {"max", "max"}, {"max_grad", "max"},
+                {"maxpool", "pool"}, {"maxpool_grad", "pool"}, {"avgpool", "pool"}, {"avgpool_grad", "pool"},
+                {"columns", "conv"}, {"columns_sum", "conv"}, {"batchnorm", "batchnorm"},
+                {"batchnorm_given", "batchnorm"}, {"batchnorm_grad", "batchnorm"}};
 
 Call call_begin(Writer *w, const char *name) {
   Call call = {.w = w, .name = name};

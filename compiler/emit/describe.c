@@ -216,14 +216,30 @@ static void describe_recipe(Arena *arena, const Config *config, pd_program *prog
   program->section_data_count = (int)config->data.count;
 }
 
-/* Constants in memory, in the order of the graph's values, and the space that products need if there are any. */
+/* Space that an operation wants beside its operands. */
+static int64_t space_of(const Graph *graph, const Config *config, const Op *op) {
+  switch (op->kind) {
+  case OP_CONV2D:
+  case OP_CONV2D_INPUT_GRAD:
+  case OP_CONV2D_FILTER_GRAD: return group_images(graph, config, op).bytes;
+  case OP_ALL_GATHER: return value_bytes(graph, config, op->out[0]);
+  default: return 0;
+  }
+}
+
+/* Constants in memory, in the order of the graph's values, and the space that products need if there are any, and kernels. */
 static void describe_cuda(Arena *arena, const Graph *graph, const Config *config, pd_program *program) {
   float *constants = ARENA_ARRAY(arena, float, graph->values.count + 1);
   for (uint32_t v = 0; v < graph->values.count; v++)
     if (graph->values.at[v].kind == VALUE_CONST) constants[program->constant_count++] = (float)graph->values.at[v].number;
   program->constants = constants;
-  for (uint32_t i = 0; i < graph->ops.count; i++)
-    if (graph->ops.at[i].kind == OP_CONTRACT) program->product_space = (int64_t)32 << 20;
+  for (uint32_t i = 0; i < graph->ops.count; i++) {
+    const Op *op = &graph->ops.at[i];
+    bool multiplies = op->kind == OP_CONTRACT || op->kind == OP_CONV2D || op->kind == OP_CONV2D_INPUT_GRAD || op->kind == OP_CONV2D_FILTER_GRAD;
+    if (multiplies) program->product_space = (int64_t)32 << 20;
+    int64_t space = space_of(graph, config, op);
+    if (space > program->kernel_space) program->kernel_space = space;
+  }
   for (uint32_t s = 0; s < graph->segments.count; s++) {
     const IdVec *list = segment_list(&graph->segments.at[s], FUNCTION_WEIGHT_GRAD);
     for (uint32_t i = 0; i < list->count; i++) {

@@ -223,7 +223,9 @@ static void write_rows(Writer *w, const Op *op) {
   const Value *x = &w->graph->values.at[op->in[0]];
   Call call = call_begin(w, op_name(op->kind));
   call_type(&call, write_type(w, op->in[0]));
-  unsigned row = op->kind == OP_MAX || op->kind == OP_MAX_GRAD ? (unsigned)op->integer[0] : 1; /* axes of a row */
+  bool largest = op->kind == OP_MAX || op->kind == OP_MAX_GRAD;
+  unsigned row = largest ? (unsigned)op->integer[0] : 1; /* axes of a row */
+  if (largest) call_type(&call, write_type(w, op->kind == OP_MAX ? op->out[0] : op->in[1]));
   call_size(&call, run(w, x, 0, x->rank - row));
   call_width(&call, run(w, x, x->rank - row, x->rank));
   if (op->kind == OP_LAYERNORM || op->kind == OP_RMSNORM) call_real(&call, op->real[0]);
@@ -246,7 +248,7 @@ static void write_gather(Writer *w, const Op *op) {
   call_end(&call);
 }
 
-static void write_zeros(Writer *w, Id value) {
+void write_zeros(Writer *w, Id value) {
   Call call = call_begin(w, "fill");
   call_type(&call, write_type(w, value));
   call_size(&call, write_elements(w, value));
@@ -308,13 +310,32 @@ static void write_box(Writer *w, Id part_id, Id whole_id, int64_t axis, int64_t 
   write_strided_copy(w, view, part_id, to_part ? whole_name : part_name, to_part ? part_name : whole_name);
 }
 
+/* The own positions of an axis, of those of all ranks: op->in[0] has them beside each other. */
 static void write_own_part(Writer *w, const Op *op) {
   const Value *part = &w->graph->values.at[op->out[0]], *whole = &w->graph->values.at[op->in[0]];
   unsigned axis = (unsigned)op->integer[0];
   int64_t outer = run(w, part, 0, axis), own = run(w, part, axis, part->rank), all = run(w, whole, axis, whole->rank);
   const ViewAxis axes[2] = {{outer, own, all, 0, false}, {own, 1, 1, 0, false}};
   const char *view = write_view(w, axes, 2);
-  write_line(w, "K->copy(&%s, %s + f->tp_rank * %lld, false, %s);", view, write_name(w, op->in[0]), (long long)own, write_name(w, op->out[0]));
+  const char *from = arena_printf(w->input->arena, "%s + f->tp_rank * %lld", write_name(w, op->in[0]), (long long)own);
+  write_strided_copy(w, view, op->out[0], from, write_name(w, op->out[0]));
+}
+
+/* CUDA: ranks' parts arrive one after the other, and go beside each other. */
+static void write_all_gather(Writer *w, const Op *op) {
+  const Value *x = &w->graph->values.at[op->in[0]];
+  unsigned axis = (unsigned)op->integer[0];
+  int64_t outer = run(w, x, 0, axis), n = run(w, x, axis, x->rank), ranks = w->config->tp;
+  const char *from = write_name(w, op->in[0]), *to = write_name(w, op->out[0]);
+  if (!w->cuda) {
+    write_line(w, "pd_tp_gather_%s(%lld, %lld, %s, %s);", w->suffix, (long long)outer, (long long)n, from, to);
+    return;
+  }
+  bool apart = outer > 1;
+  write_line(w, "pd_tensor_gather(f, %s, %lld, sizeof(%s), %s);", from, (long long)(outer * n), write_type(w, op->in[0]), apart ? "f->space" : to);
+  if (!apart) return;
+  const ViewAxis axes[3] = {{outer, ranks * n, n, 0, false}, {ranks, n, outer * n, 0, false}, {n, 1, 1, 0, false}};
+  write_strided_copy(w, write_view(w, axes, 3), op->out[0], "f->space", to);
 }
 
 static void write_permute(Writer *w, const Op *op) {
@@ -428,13 +449,7 @@ void write_operation(Writer *w, Id id) {
   case OP_AVGPOOL_GRAD: write_image(w, op); break;
   case OP_BATCHNORM:
   case OP_BATCHNORM_GRAD: write_batchnorm(w, op); break;
-  case OP_ALL_GATHER: {
-    const Value *x = &w->graph->values.at[op->in[0]];
-    unsigned axis = (unsigned)op->integer[0];
-    write_line(w, "pd_tp_gather_%s(%lld, %lld, %s, %s);", w->suffix, (long long)run(w, x, 0, axis), (long long)run(w, x, axis, x->rank),
-               write_name(w, op->in[0]), write_name(w, op->out[0]));
-    break;
-  }
+  case OP_ALL_GATHER: write_all_gather(w, op); break;
   case OP_OWN_PART: write_own_part(w, op); break;
   case OP_SLICE: write_box(w, op->out[0], op->in[0], op->integer[0], op->integer[1], true); break;
   case OP_SLICE_GRAD:

@@ -158,7 +158,7 @@ uint32_t product_number(Writer *w, const pd_product *p) {
   return w->products.count - 1;
 }
 
-static void write_multiply(Writer *w, pd_product product, const char *a, const char *b, const char *c) {
+void write_multiply(Writer *w, pd_product product, const char *a, const char *b, const char *c) {
   uint32_t number = product_number(w, &product);
   write_line(w, "pd_multiply(f, &products[%u], %s, %s, %s); // %s[%lld, %lld] %s= %s[%lld, %lld] %s[%lld, %lld]", number, a, b, c,
              product.batch > 1 ? "each " : "", (long long)product.m, (long long)product.n, product.accumulate ? "+" : "",

@@ -105,6 +105,7 @@ static void write_rest(Writer *w, const pd_program *p) {
 static void write_cuda_members(Writer *w, const pd_program *p) {
   write_line(w, ".target = PD_TARGET_CUDA, .product_space = %lld, .product_row = %lld,", (long long)p->product_space,
              (long long)p->product_row);
+  if (p->kernel_space) write_line(w, ".kernel_space = %lld,", (long long)p->kernel_space);
   if (p->constant_count) write_line(w, ".constants = constants, .constant_count = %d,", p->constant_count);
   if (w->products.count) write_line(w, ".products = products, .product_count = %u,", w->products.count);
 }

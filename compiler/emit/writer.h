@@ -76,6 +76,15 @@ void write_fused(Writer *w, const Id *ops, uint32_t count);
 void write_product(Writer *w, const Op *op);
 void write_image(Writer *w, const Op *op);
 void write_batchnorm(Writer *w, const Op *op);
+void write_zeros(Writer *w, Id value);
+/* The images that a convolution of the CUDA target lays out as columns at a time, in the space of kernels: a matrix
+ * [rows, width] at its start, the places of all of them [filters, width] at byte places_at; bytes of both. */
+typedef struct ImageGroup {
+  int64_t images, rows, width, places_at, bytes;
+} ImageGroup;
+ImageGroup group_images(const Graph *graph, const Config *config, const Op *convolution);
+/* `pd_multiply(f, &products[n], a, b, c);` of a packed product. */
+void write_multiply(Writer *w, pd_product product, const char *a, const char *b, const char *c);
 /* Whether an operation is one row-major product, which, and of which operands; its number in the program's table. */
 bool find_plain_product(const Writer *w, const Op *op, pd_product *product, Id operands[2]);
 uint32_t product_number(Writer *w, const pd_product *product);

@@ -40,11 +40,17 @@ bool value_is_wide(const Graph *graph, Id value) {
   if (v->kind == VALUE_PARAM || v->kind == VALUE_DATA) return false;
   if (axes_are_single(graph, v->rank, v->axes)) return true;
   if (v->kind != VALUE_OP) return false;
-  switch (graph->ops.at[v->source].kind) {
+  const Op *op = &graph->ops.at[v->source];
+  switch (op->kind) {
   case OP_LAYERNORM:
   case OP_RMSNORM:
   case OP_SDPA:
+  case OP_BATCHNORM:
   case OP_XENT: return v->output > 0;
+  case OP_MUL: { /* a variance that autodiff scales */
+    const Value *of = &graph->values.at[op->in[0]];
+    return of->kind == VALUE_OP && of->output > 0 && graph->ops.at[of->source].kind == OP_BATCHNORM;
+  }
   default: return false;
   }
 }

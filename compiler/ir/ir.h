@@ -177,7 +177,7 @@ Id graph_const(Graph *graph, double number);
 bool axes_match(const Graph *graph, Id a, Id b);
 const char *op_name(OpKind kind);
 bool op_is_elementwise(OpKind kind);
-/* Kept in f32 in a bf16 program too: what describes a row (its maximum, its deviation), and single numbers. */
+/* Kept in f32 in a bf16 program too: what describes a row (its maximum, its deviation) or a channel, and single numbers. */
 bool value_is_wide(const Graph *graph, Id value);
 /* A tensor on these axes is a single number. */
 bool axes_are_single(const Graph *graph, unsigned rank, const Id *axes);

@@ -84,6 +84,13 @@ void pd_cuda_adamw(cudaStream_t stream, int64_t n, float *w, void *copy, const f
                    const pd_step_values *values, double beta1, double beta2, double eps, double decay, bool coupled);
 void pd_cuda_sgd(cudaStream_t stream, int64_t n, float *w, void *copy, const float *gradient, float *buffer,
                  const pd_step_values *values, double momentum, double decay);
+void pd_cuda_lamb_measure(cudaStream_t stream, int64_t n, const float *w, const float *gradient, float *m, float *v,
+                          const pd_step_values *values, double beta1, double beta2, double eps, double decay,
+                          double *parts, double *lengths);
+void pd_cuda_lamb(cudaStream_t stream, int64_t n, float *w, void *copy, const float *m, const float *v,
+                  const pd_step_values *values, double eps, double decay, const double *lengths);
+void pd_cuda_update_statistic(cudaStream_t stream, int64_t n, float *w, void *copy, const float *sums,
+                              const pd_step_values *values, double momentum, double count);
 void pd_cuda_cast(cudaStream_t stream, int64_t n, const float *w, void *copy);
 
 #endif

@@ -17,5 +17,7 @@ void pd_move(const pd_frame *f, void *to, const void *from, int64_t bytes);
 /* Sums, or the largest, over the tensor-parallel ranks, in place. element_bytes: 4 is f32, 2 is bf16. */
 void pd_tensor_sum(const pd_frame *f, void *x, int64_t n, int element_bytes);
 void pd_tensor_max(const pd_frame *f, void *x, int64_t n, int element_bytes);
+/* y[ranks, n] = x[n] of every tensor-parallel rank. */
+void pd_tensor_gather(const pd_frame *f, const void *x, int64_t n, int element_bytes, void *y);
 
 #endif

@@ -187,6 +187,10 @@ void pd_tensor_max(const pd_frame *f, void *x, int64_t n, int element_bytes) {
   NCCL_CHECK(ncclAllReduce(x, x, (size_t)n, type_of(element_bytes), ncclMax, f->device->tensor, f->device->compute));
 }
 
+void pd_tensor_gather(const pd_frame *f, const void *x, int64_t n, int element_bytes, void *y) {
+  NCCL_CHECK(ncclAllGather(x, y, (size_t)n, type_of(element_bytes), f->device->tensor, f->device->compute));
+}
+
 /* ---- tied gradients ---- */
 
 void pd_device_tied_send(pd_device *device, int slot, const void *from, int64_t bytes, int peer) {

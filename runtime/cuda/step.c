@@ -85,6 +85,7 @@ void pd_device_frame(const pd_device *device, pd_frame *frame) {
   frame->stream = device->compute;
   frame->values = device_values(device);
   frame->constants = at(device, device->layout->constants);
+  frame->space = at(device, device->layout->kernels);
 }
 
 /* ---- the recorded step ----
@@ -181,17 +182,31 @@ void pd_device_set_update(pd_device *device, int64_t update, double rate, double
   CUDA_CHECK(cudaStreamSynchronize(device->compute));
 }
 
+/* What the model reads of these weights in a bf16 program; NULL in others, where it reads the weights. */
+static void *copy_of(const pd_device *device, const void *weights) {
+  const pd_layout *layout = device->layout;
+  const int real = device->program->real_bytes;
+  if (real >= 4) return NULL;
+  const int64_t inside = (const char *)weights - (const char *)at(device, layout->master);
+  return (char *)at(device, layout->base[PD_MEMORY_PARAMETERS]) + inside / 4 * real;
+}
+
+/* Lamb: of a tensor, and after it of its direction; those of parts lie behind those of whole tensors. */
+static double *lengths_of(const pd_device *device, const pd_change *change) {
+  double *lengths = at(device, device->layout->lengths);
+  return lengths + 2 * ((change->split ? device->tensors : 0) + change->index);
+}
+
 void pd_device_update(pd_device *device, const pd_change *change) {
   const pd_program *program = device->program;
-  const pd_layout *layout = device->layout;
-  char *copy = NULL;
-  if (program->real_bytes < 4) {
-    const int64_t inside = (char *)change->weights - (char *)at(device, layout->master);
-    copy = (char *)at(device, layout->base[PD_MEMORY_PARAMETERS]) + inside / 4 * program->real_bytes;
-  }
+  void *copy = copy_of(device, change->weights);
   if (program->optimizer == PD_SGD) {
     pd_cuda_sgd(device->compute, change->elements, change->weights, copy, change->gradients, change->moments[0],
                 device_values(device), program->momentum, change->decay);
+  } else if (program->optimizer == PD_LAMB) {
+    pd_cuda_lamb(device->compute, change->elements, change->weights, copy, change->moments[0], change->moments[1],
+                 device_values(device), program->eps, change->decay,
+                 change->adapts ? lengths_of(device, change) : NULL);
   } else {
     pd_cuda_adamw(device->compute, change->elements, change->weights, copy, change->gradients, change->moments[0],
                   change->moments[1], device_values(device), program->beta1, program->beta2, program->eps,
@@ -199,22 +214,20 @@ void pd_device_update(pd_device *device, const pd_change *change) {
   }
 }
 
-/* The compiler refuses what would need these (driver/passes.c). */
-static void refuse(void) {
-  pd_fail(PD_EXIT_PLAN, "the plan does not fit a program for CUDA");
-}
-
 void pd_device_measure(pd_device *device, const pd_change *change) {
-  (void)device, (void)change;
-  refuse();
+  const pd_program *program = device->program;
+  pd_cuda_lamb_measure(device->compute, change->elements, change->weights, change->gradients, change->moments[0],
+                       change->moments[1], device_values(device), program->beta1, program->beta2, program->eps,
+                       change->decay, at(device, device->layout->partial_squares), lengths_of(device, change));
 }
 
 void pd_device_close_measures(pd_device *device) {
-  (void)device;
-  refuse();
+  double *parts = (double *)at(device, device->layout->lengths) + 2 * device->tensors;
+  const size_t count = 2 * (size_t)device->tensors;
+  if (device->tensor == NULL) return;
+  NCCL_CHECK(ncclAllReduce(parts, parts, count, ncclDouble, ncclSum, device->tensor, device->compute));
 }
 
 void pd_device_update_statistic(pd_device *device, int64_t n, void *w, const void *sums, double momentum, double count) {
-  (void)device, (void)n, (void)w, (void)sums, (void)momentum, (void)count;
-  refuse();
+  pd_cuda_update_statistic(device->compute, n, w, copy_of(device, w), sums, device_values(device), momentum, count);
 }

@@ -37,6 +37,22 @@ extern "C" void pd_cuda_sgd(cudaStream_t stream, int64_t n, float *w, void *copy
   pd_sgd<real>(stream, n, w, static_cast<real *>(copy), gradient, buffer, values, momentum, decay);
 }
 
+extern "C" void pd_cuda_lamb_measure(cudaStream_t stream, int64_t n, const float *w, const float *gradient, float *m,
+                                     float *v, const pd_step_values *values, double beta1, double beta2, double eps,
+                                     double decay, double *parts, double *lengths) {
+  pd_lamb_measure(stream, n, w, gradient, m, v, values, beta1, beta2, eps, decay, parts, lengths);
+}
+
+extern "C" void pd_cuda_lamb(cudaStream_t stream, int64_t n, float *w, void *copy, const float *m, const float *v,
+                             const pd_step_values *values, double eps, double decay, const double *lengths) {
+  pd_lamb<real>(stream, n, w, static_cast<real *>(copy), m, v, values, eps, decay, lengths);
+}
+
+extern "C" void pd_cuda_update_statistic(cudaStream_t stream, int64_t n, float *w, void *copy, const float *sums,
+                                         const pd_step_values *values, double momentum, double count) {
+  pd_update_statistic<real>(stream, n, w, static_cast<real *>(copy), sums, values, momentum, count);
+}
+
 extern "C" void pd_cuda_cast(cudaStream_t stream, int64_t n, const float *w, void *copy) {
   pd_cast<real>(stream, n, w, static_cast<real *>(copy));
 }

@@ -215,6 +215,48 @@ template <typename T> static void test_adamw(int64_t n, bool coupled, bool copie
     copy.expect(what + " copy untouched", 0);
 }
 
+/* Both parts; adapts: the tensor moves in proportion to its own length. */
+template <typename T> static void test_lamb(int64_t n, bool adapts, bool copied, int update, int finite) {
+  const size_t size = (size_t)n;
+  tensor<float> w(size), g(size), m(size), v(size);
+  tensor<T> copy(size);
+  w.random();
+  g.random();
+  m.random(0.1);
+  v.random(0.1, 0.1);
+  copy.random();
+  tensor<float> spare(2 * PD_NORM_BLOCKS); /* as doubles */
+  struct pair {
+    double length, moved;
+  };
+  const scalar<pair> lengths({0, 0});
+  const pd_step_values values = step_values(update, finite);
+  const scalar<pd_step_values> on_device(values);
+  double *const on = (double *)lengths.device;
+  pd_lamb_measure(0, n, w.device, g.device, m.device, v.device, on_device.device, 0.9, 0.99, 1e-6, 0.1,
+                  (double *)spare.device, on);
+  pd_lamb(0, n, w.device, copied ? copy.device : (T *)NULL, m.device, v.device, on_device.device, 1e-6, 0.1,
+          adapts ? on : NULL);
+  const std::string what = named(adapts ? "lamb" : "lamb at the common rate", n, copied) + (update && finite ? "" : " held");
+  if (update && finite) {
+    const double length = R->sum_squares(n, w.ref());
+    const double moved = R->lamb_moments(n, w.ref(), g.ref(), m.ref(), v.ref(), values.factor, 0.9, 0.99, 1e-6, 0.1,
+                                         values.c1, values.c2);
+    R->lamb_step(n, w.ref(), m.ref(), v.ref(), values.rate * (adapts ? sqrt(length / moved) : 1), 1e-6, 0.1, values.c1,
+                 values.c2);
+    const pair got = lengths.pull();
+    checksum(&got, sizeof got);
+    count(close_to(got.length, length, 1e-11) && close_to(got.moved, moved, 3e-6), what + ": lengths");
+  }
+  w.expect(what, 5e-7);
+  m.expect(what + " m", 5e-7);
+  v.expect(what + " v", 5e-7);
+  if (copied && update && finite)
+    expect_copy(what, w, copy);
+  else
+    copy.expect(what + " copy untouched", 0);
+}
+
 template <typename T> static void test_sgd(int64_t n, double momentum, bool copied, int update) {
   const size_t size = (size_t)n;
   tensor<float> w(size), g(size), buffer(size);
@@ -234,6 +276,23 @@ template <typename T> static void test_sgd(int64_t n, double momentum, bool copi
   w.expect(what, 3e-7);
   buffer.expect(what + " buffer", 3e-7);
   if (copied && update)
+    expect_copy(what, w, copy);
+  else
+    copy.expect(what + " copy untouched", 0);
+}
+
+template <typename T> static void test_statistic(int64_t n, bool copied, int update, int finite) {
+  tensor<float> w((size_t)n), sums((size_t)n);
+  tensor<T> copy((size_t)n);
+  w.random();
+  sums.random(40);
+  copy.random();
+  const scalar<pd_step_values> values(step_values(update, finite));
+  pd_update_statistic(0, n, w.device, copied ? copy.device : (T *)NULL, sums.device, values.device, 0.1, 24);
+  for (size_t i = 0; i < w.at.size() && update && finite; i++) w.at[i] = 0.9 * w.at[i] + 0.1 * (sums.at[i] / 24);
+  const std::string what = named("statistic", n, copied) + (update && finite ? "" : " held");
+  w.expect(what, 1e-7);
+  if (copied && update && finite)
     expect_copy(what, w, copy);
   else
     copy.expect(what + " copy untouched", 0);
@@ -279,6 +338,7 @@ static void test_norm() {
 }
 
 template <typename T> static void test_all() {
+  test_lamb<T>(600000, true, false, 1, 1); /* more than one turn of all blocks */
   test_xent<T>(1, 1);
   test_xent<T>(5, 33);
   test_xent<T>(9, 1000);
@@ -300,6 +360,12 @@ template <typename T> static void test_all() {
       test_sgd<T>(n, 0, copied, 1);
       test_sgd<T>(n, 0.9, copied, 1);
       test_sgd<T>(n, 0.9, copied, 0);
+      test_lamb<T>(n, true, copied, 1, 1);
+      test_lamb<T>(n, false, copied, 1, 1);
+      test_lamb<T>(n, true, copied, 1, 0);
+      test_statistic<T>(n, copied, 1, 1);
+      test_statistic<T>(n, copied, 0, 1);
+      test_statistic<T>(n, copied, 1, 0);
     }
   }
 }

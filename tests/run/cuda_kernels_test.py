@@ -11,7 +11,7 @@ from harness import check, directory
 TESTS = os.path.join("tests", "cuda")
 INCLUDE = ["-I" + part for part in ("templates/cuda", "runtime", TESTS)]
 ARCHITECTURES = ("80", "90", "100")
-PROGRAMS = ("rows_test", "loss_test", "attention_test")
+PROGRAMS = ("rows_test", "loss_test", "attention_test", "image_test")
 LIMIT = 900  # seconds: a compiler on a busy machine
 SANITIZER = {"asan": "address", "ubsan": "address", "tsan": "thread"}
 
