@@ -44,7 +44,8 @@ void pd_device_draw(pd_device *device, const pd_param_info *info, pd_key key, co
 /* What is the same for all units of a pass. */
 typedef struct pd_pass {
   uint64_t step, seed;
-  const double *inverse_counts;
+  const double *inverse_counts; /* per normaliser; of a list that updates, one such set for each update */
+  int64_t updates;              /* of the list; 0: it is for one, at its end */
   double batch_scale;
   const int64_t *samples; /* per micro-batch; NULL: all of them */
   bool training;
@@ -107,11 +108,15 @@ void pd_device_reduce(pd_device *device, int b);
 bool pd_device_reduce_ready(pd_device *device);
 void pd_device_reduce_wait(pd_device *device);
 
-/* One piece of a gradient that pipeline ranks add up, of a tied parameter or of two copies of a chunk, to or from rank
- * `peer`; `slot` tells messages between the same two apart. Both treat those of a parameter, or of a chunk, in one order,
- * so a receive follows the send it belongs to. What was sent may change after pd_device_tied_wait. */
+/* One piece of a tied parameter's gradient, which pipeline ranks add up, to or from rank `peer`; `slot` tells messages
+ * between the same two apart. Both treat those of a parameter in one order, so a receive follows the send it belongs to.
+ * What was sent may change after pd_device_tied_wait. */
 void pd_device_tied_send(pd_device *device, int slot, const void *from, int64_t bytes, int peer);
 void pd_device_tied_receive(pd_device *device, int slot, void *into, int64_t bytes, int peer);
+/* The same for sums of chunk `chunk`, the sender's, that the other copy of the chunk on rank `peer` gets. A send does not
+ * keep later work of this rank waiting. */
+void pd_device_sums_send(pd_device *device, int chunk, const void *from, int64_t bytes, int peer);
+void pd_device_sums_receive(pd_device *device, int chunk, void *into, int64_t bytes, int peer);
 void pd_device_tied_wait(pd_device *device);
 
 /* The norm of all gradients; a list of several updates has one set of squares for each. Tensor `index` (of
@@ -129,6 +134,7 @@ void pd_device_set_update(pd_device *device, int64_t update, double rate, double
 typedef struct pd_change {
   int64_t elements;
   void *weights, *gradients, *moments[2];
+  void *copy;  /* of a bf16 program: what the model reads of the weights, and gets them rounded; else NULL */
   double decay;
   int index;   /* of the tensor, as in pd_device_add_squares */
   bool split;  /* this tensor-parallel rank has a part of it */
@@ -140,7 +146,8 @@ void pd_device_update(pd_device *device, const pd_change *change);
  * the last tensor, the lengths of parts are summed over tensor-parallel ranks. */
 void pd_device_measure(pd_device *device, const pd_change *change);
 void pd_device_close_measures(pd_device *device);
-/* A running mean (pd_param_info.statistic): w[i] = (1 - momentum) * w[i] + momentum * sums[i] / count */
-void pd_device_update_statistic(pd_device *device, int64_t n, void *w, const void *sums, double momentum, double count);
+/* A running mean (pd_param_info.statistic): w[i] = (1 - momentum) * w[i] + momentum * sums[i] / count, of the weights
+ * and gradients of `change` */
+void pd_device_update_statistic(pd_device *device, const pd_change *change, double momentum, double count);
 
 #endif

@@ -278,6 +278,7 @@ void pd_engine_step_updating(pd_engine *engine, uint64_t step, uint64_t seed, co
   open_pass(engine, (pd_pass){.step = step,
                               .seed = seed,
                               .inverse_counts = updates->inverse_counts,
+                              .updates = pd_list_updates(engine->pipeline),
                               .batch_scale = 1,
                               .training = true});
   engine->updates = updates;

@@ -65,6 +65,7 @@ void pd_engine_update(pd_engine *engine, int64_t update, double rate, double fac
  * it is not split over tp). */
 typedef struct pd_part {
   void *weights, *gradients; /* gradients NULL if frozen */
+  void *copy;                /* what the model reads of the weights in a bf16 program; else NULL */
   void *before;              /* the weights before the last update; NULL unless the pipeline has a delay */
   void *moments[2];          /* optimizer state: m and v, or the momentum; NULL: none */
   int64_t elements;

@@ -61,7 +61,7 @@ static void send_sums(pd_engine *engine, const pd_chunk_plan *plan) {
   block sums;
   for (int i = 0; find_block(engine, plan, i, &sums); i++) {
     if (sums.bytes == 0) continue;
-    pd_device_tied_send(engine->device, plan->chunk, engine->memory + sums.at, sums.bytes, peer_of(engine, plan));
+    pd_device_sums_send(engine->device, plan->chunk, engine->memory + sums.at, sums.bytes, peer_of(engine, plan));
   }
 }
 
@@ -70,7 +70,7 @@ static void receive_sums(pd_engine *engine, const pd_chunk_plan *plan) {
   pd_engine_show(engine, "the other copy's gradients from", peer_of(engine, plan));
   for (int i = 0; find_block(engine, plan, i, &sums); i++) {
     if (sums.bytes == 0) continue;
-    pd_device_tied_receive(engine->device, other_copy(engine, plan), engine->memory + sums.at, sums.bytes,
+    pd_device_sums_receive(engine->device, other_copy(engine, plan), engine->memory + sums.at, sums.bytes,
                            peer_of(engine, plan));
   }
   pd_engine_show(engine, NULL, PD_NONE);
@@ -99,8 +99,8 @@ static void exchange_halves(pd_engine *engine, const pd_chunk_plan *plan) {
     if (bytes > engine->layout->copy_piece) bytes = engine->layout->copy_piece;
     char *own = engine->memory + plan->gradients + first;
     pd_engine_show(engine, "the other copy's gradients from", peer_of(engine, plan));
-    pd_device_tied_send(engine->device, plan->chunk, own, bytes, peer_of(engine, plan));
-    pd_device_tied_receive(engine->device, other_copy(engine, plan), received, bytes, peer_of(engine, plan));
+    pd_device_sums_send(engine->device, plan->chunk, own, bytes, peer_of(engine, plan));
+    pd_device_sums_receive(engine->device, other_copy(engine, plan), received, bytes, peer_of(engine, plan));
     pd_engine_show(engine, NULL, PD_NONE);
     wait_sent(engine, plan);
     pd_device_add(engine->device, true, bytes / pd_wide_bytes(engine->program), received, own);

@@ -38,12 +38,18 @@ static pd_local local_part(const pd_world *world, const pd_param_info *param) {
  * allocation. */
 static char *version_at(const pd_engine *engine, int64_t offset, int64_t version) {
   const pd_layout *layout = engine->layout;
-  const int64_t inside = offset - layout->base[PD_MEMORY_PARAMETERS] + version * layout->version_bytes;
+  const int64_t number = layout->masters > 1 ? version : 0;
+  const int64_t inside = offset - layout->base[PD_MEMORY_PARAMETERS] + number * layout->version_bytes;
   return engine->memory + layout->master + inside / engine->program->real_bytes * pd_wide_bytes(engine->program);
 }
 
+/* `inside`: bytes, as wide as the optimizer's */
 static void set_weights(const pd_engine *engine, int64_t offset, int64_t inside, pd_part *part) {
+  const int real = engine->program->real_bytes, wide = pd_wide_bytes(engine->program);
   part->weights = version_at(engine, offset, engine->newest) + inside;
+  if (real < wide) {
+    part->copy = engine->memory + offset + engine->newest * engine->layout->version_bytes + inside / wide * real;
+  }
   if (engine->pipeline->delay > 0) {
     part->before = version_at(engine, offset, (engine->newest + 1) % engine->layout->versions) + inside;
   }
@@ -169,11 +175,10 @@ double pd_engine_grad_norm(pd_engine *engine) {
 
 /* ---- update ---- */
 
-static void update_statistic(pd_engine *engine, const pd_param_info *info, const pd_part *part) {
+static void update_statistic(pd_engine *engine, const pd_param_info *info, const pd_change *change) {
   const pd_program *program = engine->program;
   const int64_t microbatches = engine->pipeline->step > 0 ? engine->pipeline->step : program->microbatches;
-  pd_device_update_statistic(engine->device, part->elements, part->weights, part->gradients, info->momentum,
-                             (double)microbatches * program->dp);
+  pd_device_update_statistic(engine->device, change, info->momentum, (double)microbatches * program->dp);
 }
 
 /* Lamb measures all tensors before it moves the first: the lengths of shared ones are summed over their ranks at once.
@@ -188,19 +193,18 @@ void pd_engine_queue_update(pd_engine *engine) {
       for (int64_t trip = 0; trip < trips_of(program, info); trip++, index++) {
         pd_part part = pd_engine_part(engine, p, trip);
         if (part.gradients == NULL || part.elements == 0) continue;
-        if (info->statistic) {
-          if (!measuring) update_statistic(engine, info, &part);
-          continue;
-        }
         const pd_change change = {.elements = part.elements,
                                   .weights = part.weights,
                                   .gradients = part.gradients,
                                   .moments = {part.moments[0], part.moments[1]},
+                                  .copy = part.copy,
                                   .decay = info->decay ? program->decay : 0,
                                   .index = index,
                                   .split = info->split_axis != PD_NONE,
                                   .adapts = info->decay};
-        if (measuring) {
+        if (info->statistic) {
+          if (!measuring) update_statistic(engine, info, &change);
+        } else if (measuring) {
           pd_device_measure(engine->device, &change);
         } else {
           pd_device_update(engine->device, &change);

@@ -57,14 +57,23 @@ void pd_engine_choose_version(pd_engine *engine, int64_t mb) {
   engine->users[version]++;
 }
 
+/* Version `to` becomes what version `from` is: what the model reads, and where that is another, what the optimizer
+ * changes. */
+static void copy_version(pd_engine *engine, int64_t to, int64_t from) {
+  const pd_layout *layout = engine->layout;
+  const int64_t bytes = layout->version_bytes;
+  char *weights = engine->memory + layout->base[PD_MEMORY_PARAMETERS], *masters = engine->memory + layout->master;
+  pd_device_copy(engine->device, weights + to * bytes, weights + from * bytes, bytes);
+  if (masters == weights || layout->masters == 1) return;
+  const int64_t wide = bytes / engine->program->real_bytes * pd_wide_bytes(engine->program);
+  pd_device_copy(engine->device, masters + to * wide, masters + from * wide, wide);
+}
+
 void pd_engine_start_from_loaded(pd_engine *engine) {
   const pd_layout *layout = engine->layout;
   if (engine->pipeline->delay == 0) return;
-  char *weights = engine->memory + layout->base[PD_MEMORY_PARAMETERS];
   for (int64_t v = 0; v < layout->versions; v++) {
-    if (v == engine->newest) continue;
-    pd_device_copy(engine->device, weights + v * layout->version_bytes,
-                   weights + engine->newest * layout->version_bytes, layout->version_bytes);
+    if (v != engine->newest) copy_version(engine, v, engine->newest);
   }
   engine->made = engine->newest + layout->versions; /* all of them were made before the next list */
 }
@@ -81,16 +90,11 @@ static int64_t free_version(const pd_engine *engine) {
 }
 
 static void make_version(pd_engine *engine) {
-  const pd_layout *layout = engine->layout;
   const int64_t next = free_version(engine);
-  char *weights = engine->memory + layout->base[PD_MEMORY_PARAMETERS];
   if (engine->users[next] != 0) {
     pd_fail(PD_EXIT_PLAN, "the list still needs the version of the weights that an update is to replace");
   }
-  if (next != engine->newest) {
-    pd_device_copy(engine->device, weights + next * layout->version_bytes,
-                   weights + engine->newest * layout->version_bytes, layout->version_bytes);
-  }
+  if (next != engine->newest) copy_version(engine, next, engine->newest);
   engine->newest = next;
   engine->made++;
 }

@@ -358,7 +358,9 @@ static void place_device(context *c) {
   layout->results =
       place(c, PD_MEMORY_WORKSPACE, (program->microbatches + 1) * (1 + program->metric_count) * (int64_t)sizeof(double));
   layout->values = place(c, PD_MEMORY_WORKSPACE, (int64_t)sizeof(pd_step_values));
-  layout->squares = place(c, PD_MEMORY_WORKSPACE, tensors * (int64_t)sizeof(double));
+  const int64_t sets = largest(pd_list_updates(c->pipeline), 1); /* one for each update of the list */
+  layout->counts = place(c, PD_MEMORY_WORKSPACE, sets * program->normaliser_count * (int64_t)sizeof(double));
+  layout->squares = place(c, PD_MEMORY_WORKSPACE, sets * tensors * (int64_t)sizeof(double));
   const int64_t lengths = program->optimizer == PD_LAMB ? 4 * tensors : 0;
   layout->lengths = place(c, PD_MEMORY_WORKSPACE, lengths * (int64_t)sizeof(double));
   layout->partial_squares = place(c, PD_MEMORY_WORKSPACE, PD_NORM_PARTS * (int64_t)sizeof(double));
@@ -485,9 +487,12 @@ static void place_all(context *c) {
   for (int t = 0; t < layout->tied_count; t++) place_tied(c, &layout->tied[t]);
   layout->version_bytes = c->used[PD_MEMORY_PARAMETERS];
   c->used[PD_MEMORY_PARAMETERS] *= layout->versions;
+  layout->masters = layout->versions;
   layout->master = layout->base[PD_MEMORY_PARAMETERS]; /* the same weights in f32, in the same order */
   if (c->program->real_bytes < 4) {
-    layout->master = place(c, PD_MEMORY_PARAMETERS, layout->version_bytes / c->program->real_bytes * 4);
+    layout->masters = c->pipeline->delay > 0 ? layout->versions : 1;
+    layout->master =
+        place(c, PD_MEMORY_PARAMETERS, layout->masters * (layout->version_bytes / c->program->real_bytes * 4));
   }
   layout->sum_bytes = c->used[PD_MEMORY_GRADIENTS];
   c->used[PD_MEMORY_GRADIENTS] *= layout->sums;

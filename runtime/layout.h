@@ -143,6 +143,7 @@ struct pd_layout {
   pd_tied_plan *tied;     /* ascending parameter id */
   pd_bucket *buckets;
   int64_t versions, version_bytes; /* of this rank's weights; their offsets are those of version 0 */
+  int64_t masters; /* of these, that the optimizer has: all, or in a bf16 program without a delay the newest alone */
   int64_t sums, sum_bytes; /* of this rank's gradients: 2 if each half of the micro-batches has one; offsets are those of
                             * the first, which gets the sum of both */
   /* workspace: bytes in the allocation */
@@ -154,7 +155,7 @@ struct pd_layout {
   int64_t copy_receive, copy_piece;              /* the same of what two copies of a chunk exchange */
   int64_t master;             /* weights that the optimizer changes: those of the model, or in a bf16 program their f32 */
   /* cuda target: workspace on the device */
-  int64_t results, values, squares, partial_squares, constants, products, product_row, kernels;
+  int64_t results, values, counts, squares, partial_squares, constants, products, product_row, kernels;
   int64_t lengths;            /* of lamb's tensors and their directions, of whole tensors and of parts: 4 a tensor */
   int64_t rows, rows_bytes;   /* where all data lie */
   int64_t data[PD_MAX_WIRES]; /* rows of all micro-batches, PD_NONE: not read here */

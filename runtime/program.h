@@ -46,7 +46,7 @@ typedef struct pd_frame {
   /* of the cuda target only, whose pointers above are the device's */
   struct pd_device *device;
   void *stream;                    /* cudaStream_t that the unit's work goes to */
-  const pd_step_values *values;    /* step and inverse_counts where kernels read them, on the device */
+  const pd_step_values *values;    /* step where kernels read it, on the device, as inverse_counts are */
   const float *constants;          /* the program's, on the device */
   void *space;                     /* kernel_space bytes: an operation's own while its kernels are at work */
 } pd_frame;

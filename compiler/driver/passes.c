@@ -75,13 +75,6 @@ static bool check_cuda(Compilation *c) {
   return !diag_errors(c->diagnostics);
 }
 
-static bool check_cuda_schedule(Compilation *c) {
-  if (c->semantic.config.target != TARGET_CUDA || !c->pipeline || (c->pipeline->step == 0 && c->pipeline->copies <= 1)) return true;
-  refuse_on_cuda(c, c->semantic.config.kind_span,
-                 c->pipeline->step ? "schedules that update weights within a step" : "schedules that keep two copies of the model");
-  return false;
-}
-
 /* The runtime's frames have room for so many wires, inputs and tied parameters. */
 static bool check_limits(Compilation *c) {
   const Graph *graph = c->semantic.graph;
@@ -127,7 +120,6 @@ bool passes_plan(Compilation *c) {
     const pd_program *program = describe_program(c->arena, graph, &degrees->at.at[0].config, c->memory, PDC_VERSION);
     if (!degrees_plan(degrees, program, c->diagnostics)) return false;
     take_degrees(c, degrees);
-    if (!check_cuda_schedule(c)) return false;
   }
   if (broken) diag_error(c->diagnostics, "E0900", NO_SPAN, "internal error: the program's graph is malformed: %s", broken);
   return diag_errors(c->diagnostics) == 0;

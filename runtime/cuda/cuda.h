@@ -18,10 +18,13 @@
 #include "cuda/kernels.h"
 #include "device.h"
 
-/* One communicator for each boundary of chunks and direction: its messages have one order on both sides. */
+/* One communicator for each boundary of chunks and direction, and for what a chunk sends to its other copy: its
+ * messages have one order on both sides. */
 typedef struct pd_link {
   ncclComm_t comm; /* NULL: this rank has no part in it */
   cudaStream_t stream;
+  cudaEvent_t done; /* of sums of a chunk: the last message */
+  bool under_way;   /* `compute` does not follow that yet */
 } pd_link;
 
 struct pd_device {
@@ -37,10 +40,12 @@ struct pd_device {
   cudaEvent_t rows_there, before, reduced; /* before: what an operation of another stream has to follow */
   /* what the host writes and reads, pinned */
   char *rows;
-  pd_step_values *values;
-  double *results, *norms; /* norms: of the last decision */
+  pd_step_values *values; /* of the pass, then of updates within the list, one after the other: 1 + sets */
+  double *results, *counts;
   pd_pass pass;
   int result_count, tensors;
+  int sets;             /* of squares and counts: updates of a list, at least 1 */
+  int values_used;      /* of those of updates, in this pass */
   bool masters_changed; /* by the host: the model's copies of the weights are old */
   /* the recorded step */
   bool records; /* PDC_CUDA_GRAPH is not 0 */
@@ -49,7 +54,8 @@ struct pd_device {
   /* NCCL */
   ncclComm_t pipe, replicas, tensor; /* NULL: of one rank */
   pd_link *links;                    /* per chunk after the boundary, 2 each */
-  int link_count;
+  pd_link *sums;                     /* per chunk, to its other copy */
+  int link_count, sum_count;
   bool reducing; /* something is on the way in `reductions` */
   cublasLtHandle_t products;
   bool fuses; /* epilogues in products pay on this device */

@@ -112,8 +112,7 @@ static void allocate(pd_device *device) {
 }
 
 static void check_program(const pd_program *program, const pd_pipeline *pipeline) {
-  if (program->normaliser_count > PD_STEP_COUNTS || pipeline->step != 0 || pipeline->copies > 1 ||
-      program->real_bytes == 8) {
+  if (pipeline->copies > 2 || program->real_bytes == 8) {
     pd_fail(PD_EXIT_PLAN, "the plan does not fit a program for CUDA");
   }
 }
@@ -129,6 +128,7 @@ pd_device *pd_device_open(const pd_program *program, const pd_pipeline *pipeline
   device->world = world;
   device->result_count = 1 + program->metric_count;
   device->tensors = pd_device_tensors(program);
+  device->sets = pipeline->step > 0 ? (int)pd_list_updates(pipeline) : 1;
   const char *graph = getenv("PDC_CUDA_GRAPH");
   device->records = graph == NULL || strcmp(graph, "0") != 0;
   choose_device(device);
@@ -141,7 +141,8 @@ pd_device *pd_device_open(const pd_program *program, const pd_pipeline *pipeline
   CUDA_CHECK(cudaEventCreateWithFlags(&device->reduced, cudaEventDisableTiming));
   allocate(device);
   device->rows = pinned(layout->rows_bytes);
-  device->values = pinned((int64_t)sizeof *device->values);
+  device->values = pinned((1 + device->sets) * (int64_t)sizeof *device->values);
+  device->counts = pinned(device->sets * program->normaliser_count * (int64_t)sizeof *device->counts);
   device->results = pinned(program->microbatches * device->result_count * (int64_t)sizeof(double));
   pd_device_write(device, device->memory + layout->constants, program->constants,
                   program->constant_count * (int64_t)sizeof(float));
@@ -158,6 +159,7 @@ void pd_device_close(pd_device *device) {
   pd_cuda_close_communicators(device);
   CUDA_CHECK(cudaFreeHost(device->rows));
   CUDA_CHECK(cudaFreeHost(device->values));
+  CUDA_CHECK(cudaFreeHost(device->counts));
   CUDA_CHECK(cudaFreeHost(device->results));
   if (device->memory != NULL) CUDA_CHECK(cudaFree(device->memory));
   CUDA_CHECK(cudaEventDestroy(device->rows_there));

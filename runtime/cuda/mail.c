@@ -1,8 +1,9 @@
 /* NCCL: communicators, messages between chunks, reductions over replicas and tensor-parallel ranks, tied gradients.
  *
  * All communicators are created at the start, in one order on all ranks: tensor, replicas, pipe, then one for each
- * boundary between chunks of different ranks and each direction, ascending. A boundary has its own because NCCL matches
- * messages by their order alone, and two boundaries of the same two ranks may have theirs in different orders. */
+ * boundary between chunks of different ranks and each direction, ascending, then one for each chunk that has another
+ * copy. A boundary has its own because NCCL matches messages by their order alone, and two boundaries of the same two
+ * ranks may have theirs in different orders; so have the sums of chunks. */
 #include "cuda/cuda.h"
 
 #include <stdlib.h>
@@ -41,24 +42,49 @@ static pd_link *link_of(const pd_device *device, int boundary, pd_direction dire
   return &device->links[2 * boundary + (direction == PD_BACKWARDS)];
 }
 
+static pd_link *links_new(int count) {
+  pd_link *links = calloc((size_t)count + 1, sizeof *links);
+  if (links == NULL) pd_fail(PD_EXIT_MEMORY, "out of memory");
+  return links;
+}
+
+static void open_link(const pd_device *device, pd_link *link, int from, int to, int tag) {
+  if (from == to || (from != device->world->pp_rank && to != device->world->pp_rank)) return;
+  link->comm = join_pair(device->world, from, to, tag);
+  CUDA_CHECK(cudaStreamCreateWithFlags(&link->stream, cudaStreamNonBlocking));
+  CUDA_CHECK(cudaEventCreateWithFlags(&link->done, cudaEventDisableTiming));
+}
+
+static void close_links(pd_link *links, int count) {
+  for (int i = 0; i < count; i++) {
+    if (links[i].comm == NULL) continue;
+    NCCL_CHECK(ncclCommDestroy(links[i].comm));
+    CUDA_CHECK(cudaStreamDestroy(links[i].stream));
+    CUDA_CHECK(cudaEventDestroy(links[i].done));
+  }
+  free(links);
+}
+
 void pd_cuda_open_communicators(pd_device *device, const pd_pipeline *pipeline) {
   const pd_world *world = device->world;
+  const int chunks = pipeline->chunk_count, copies = pipeline->copies > 1 ? chunks : 0;
   device->tensor = join(world->tensor);
   device->replicas = join(world->replicas);
   device->pipe = join(world->pipe);
-  device->link_count = 2 * pipeline->chunk_count;
-  device->links = calloc((size_t)device->link_count + 1, sizeof *device->links);
-  if (device->links == NULL) pd_fail(PD_EXIT_MEMORY, "out of memory");
-  for (int chunk = 0; chunk < pipeline->chunk_count; chunk++) {
+  device->link_count = 2 * chunks;
+  device->links = links_new(device->link_count);
+  device->sum_count = copies;
+  device->sums = links_new(copies);
+  for (int chunk = 0; chunk < chunks; chunk++) {
     const int before = pd_chunk_before(pipeline, chunk);
     if (before == PD_NO_CHUNK) continue;
     const int ranks[2] = {pipeline->rank_of[before], pipeline->rank_of[chunk]};
-    if (ranks[0] == ranks[1] || (ranks[0] != world->pp_rank && ranks[1] != world->pp_rank)) continue;
-    for (int d = 0; d < 2; d++) {
-      pd_link *link = link_of(device, chunk, d == 0 ? PD_FORWARDS : PD_BACKWARDS);
-      link->comm = join_pair(world, ranks[d], ranks[1 - d], 2 * chunk + d);
-      CUDA_CHECK(cudaStreamCreateWithFlags(&link->stream, cudaStreamNonBlocking));
-    }
+    open_link(device, link_of(device, chunk, PD_FORWARDS), ranks[0], ranks[1], 2 * chunk);
+    open_link(device, link_of(device, chunk, PD_BACKWARDS), ranks[1], ranks[0], 2 * chunk + 1);
+  }
+  for (int chunk = 0; chunk < copies; chunk++) {
+    const int other = (chunk + pd_copy_chunks(pipeline)) % chunks;
+    open_link(device, &device->sums[chunk], pipeline->rank_of[chunk], pipeline->rank_of[other], 2 * chunks + chunk);
   }
 }
 
@@ -67,12 +93,8 @@ static void leave(ncclComm_t comm) {
 }
 
 void pd_cuda_close_communicators(pd_device *device) {
-  for (int i = 0; i < device->link_count; i++) {
-    if (device->links[i].comm == NULL) continue;
-    leave(device->links[i].comm);
-    CUDA_CHECK(cudaStreamDestroy(device->links[i].stream));
-  }
-  free(device->links);
+  close_links(device->sums, device->sum_count);
+  close_links(device->links, device->link_count);
   leave(device->pipe);
   leave(device->replicas);
   leave(device->tensor);
@@ -203,6 +225,31 @@ void pd_device_tied_receive(pd_device *device, int slot, void *into, int64_t byt
   NCCL_CHECK(ncclRecv(into, (size_t)bytes, ncclInt8, peer, device->pipe, device->compute));
 }
 
+/* ---- sums of the two copies of a chunk ----
+ *
+ * In streams of their own: both ranks may send before either receives. */
+
+void pd_device_sums_send(pd_device *device, int chunk, const void *from, int64_t bytes, int peer) {
+  (void)peer; /* the other rank of the link */
+  pd_link *link = &device->sums[chunk];
+  pd_cuda_fork(device, link->stream);
+  NCCL_CHECK(ncclSend(from, (size_t)bytes, ncclInt8, 1, link->comm, link->stream));
+  link->under_way = true;
+}
+
+void pd_device_sums_receive(pd_device *device, int chunk, void *into, int64_t bytes, int peer) {
+  (void)peer;
+  pd_link *link = &device->sums[chunk];
+  pd_cuda_fork(device, link->stream);
+  NCCL_CHECK(ncclRecv(into, (size_t)bytes, ncclInt8, 0, link->comm, link->stream));
+  pd_cuda_join(device, link->stream, link->done);
+}
+
+/* `compute` went through those of tied parameters. */
 void pd_device_tied_wait(pd_device *device) {
-  (void)device; /* `compute` went through them */
+  for (int i = 0; i < device->sum_count; i++) {
+    pd_link *link = &device->sums[i];
+    if (link->under_way) pd_cuda_join(device, link->stream, link->done);
+    link->under_way = false;
+  }
 }

@@ -26,23 +26,28 @@ static pd_step_values *device_values(const pd_device *device) {
 
 /* ---- passes ---- */
 
-static void set_values(pd_device *device) {
+static void set_values(const pd_device *device, pd_step_values *values) {
   const pd_program *program = device->program;
   const pd_pass *pass = &device->pass;
-  pd_step_values *values = device->values;
   memset(values, 0, sizeof *values);
   values->step = pass->step;
-  for (int n = 0; n < program->normaliser_count && pass->inverse_counts != NULL; n++) {
-    values->inverse_counts[n] = pass->inverse_counts[n];
-  }
   values->rate = pass->rate;
   values->c1 = 1 - pow(program->beta1, (double)pass->update);
   values->c2 = 1 - pow(program->beta2, (double)pass->update);
   values->update = pass->update != 0;
 }
 
-static void send_values(pd_device *device) {
-  CUDA_CHECK(cudaMemcpyAsync(device_values(device), device->values, sizeof *device->values, cudaMemcpyHostToDevice,
+static void send_values(pd_device *device, const pd_step_values *values) {
+  CUDA_CHECK(cudaMemcpyAsync(device_values(device), values, sizeof *values, cudaMemcpyHostToDevice, device->compute));
+}
+
+static void send_counts(pd_device *device) {
+  const pd_pass *pass = &device->pass;
+  const int64_t count = (pass->updates > 0 ? pass->updates : 1) * device->program->normaliser_count;
+  if (count == 0 || pass->inverse_counts == NULL) return;
+  const size_t bytes = (size_t)count * sizeof *device->counts;
+  memcpy(device->counts, pass->inverse_counts, bytes);
+  CUDA_CHECK(cudaMemcpyAsync(at(device, device->layout->counts), device->counts, bytes, cudaMemcpyHostToDevice,
                              device->compute));
 }
 
@@ -55,8 +60,10 @@ void pd_device_open_pass(pd_device *device, const pd_pass *pass) {
                                cudaMemcpyHostToDevice, device->copies));
     pd_cuda_join(device, device->copies, device->rows_there);
   }
-  set_values(device);
-  send_values(device);
+  device->values_used = 0;
+  set_values(device, device->values);
+  send_values(device, device->values);
+  send_counts(device);
   const int64_t results = (device->program->microbatches + 1) * device->result_count * (int64_t)sizeof(double);
   pd_device_clear(device, at(device, layout->results), results);
 }
@@ -77,7 +84,7 @@ double *pd_device_results(const pd_device *device, int64_t mb) {
 }
 
 const double *pd_device_inverse_counts(const pd_device *device) {
-  return device_values(device)->inverse_counts;
+  return at(device, device->layout->counts);
 }
 
 void pd_device_frame(const pd_device *device, pd_frame *frame) {
@@ -138,23 +145,25 @@ void pd_cuda_refresh_copies(pd_device *device) {
   const pd_layout *layout = device->layout;
   device->masters_changed = false;
   if (device->program->real_bytes == 4) return;
-  pd_cuda_cast(device->compute, layout->version_bytes / device->program->real_bytes, at(device, layout->master),
-               at(device, layout->base[PD_MEMORY_PARAMETERS]));
+  const int64_t elements = layout->version_bytes / device->program->real_bytes;
+  for (int64_t v = 0; v < layout->versions; v++) {
+    const float *master = (const float *)at(device, layout->master) + (layout->masters > 1 ? v : 0) * elements;
+    pd_cuda_cast(device->compute, elements, master,
+                 (char *)at(device, layout->base[PD_MEMORY_PARAMETERS]) + v * layout->version_bytes);
+  }
 }
 
 /* ---- norm and update ---- */
 
 void pd_device_add_squares(pd_device *device, int set, int index, bool split, int64_t n, const void *x) {
-  (void)set; /* there is one */
-  double *out = (double *)at(device, device->layout->squares) + index;
+  double *out = (double *)at(device, device->layout->squares) + (int64_t)set * device->tensors + index;
   if (split || device->world->tp_rank == 0) {
     pd_cuda_sum_squares(device->compute, n, x, at(device, device->layout->partial_squares), out);
   }
 }
 
 void pd_device_decide(pd_device *device, int set) {
-  (void)set;
-  double *squares = at(device, device->layout->squares);
+  double *squares = (double *)at(device, device->layout->squares) + (int64_t)set * device->tensors;
   const size_t count = (size_t)device->tensors;
   if (device->tensor != NULL) {
     NCCL_CHECK(ncclAllReduce(squares, squares, count, ncclDouble, ncclSum, device->tensor, device->compute));
@@ -167,28 +176,23 @@ void pd_device_decide(pd_device *device, int set) {
 }
 
 double pd_device_norm(pd_device *device, int set) {
-  (void)set;
+  (void)set; /* that of the last decision */
   pd_device_read(device, device->values, device_values(device), (int64_t)sizeof *device->values);
   return device->values->norm;
 }
 
 void pd_device_set_update(pd_device *device, int64_t update, double rate, double factor) {
+  if (device->values_used == device->sets) { /* more updates than a list has: what the host wrote is read first */
+    CUDA_CHECK(cudaStreamSynchronize(device->compute));
+    device->values_used = 0;
+  }
+  pd_step_values *values = &device->values[1 + device->values_used++];
   device->pass.update = update;
   device->pass.rate = rate;
-  set_values(device);
-  device->values->finite = 1;
-  device->values->factor = factor;
-  send_values(device);
-  CUDA_CHECK(cudaStreamSynchronize(device->compute));
-}
-
-/* What the model reads of these weights in a bf16 program; NULL in others, where it reads the weights. */
-static void *copy_of(const pd_device *device, const void *weights) {
-  const pd_layout *layout = device->layout;
-  const int real = device->program->real_bytes;
-  if (real >= 4) return NULL;
-  const int64_t inside = (const char *)weights - (const char *)at(device, layout->master);
-  return (char *)at(device, layout->base[PD_MEMORY_PARAMETERS]) + inside / 4 * real;
+  set_values(device, values);
+  values->finite = 1;
+  values->factor = factor;
+  send_values(device, values);
 }
 
 /* Lamb: of a tensor, and after it of its direction; those of parts lie behind those of whole tensors. */
@@ -199,18 +203,17 @@ static double *lengths_of(const pd_device *device, const pd_change *change) {
 
 void pd_device_update(pd_device *device, const pd_change *change) {
   const pd_program *program = device->program;
-  void *copy = copy_of(device, change->weights);
   if (program->optimizer == PD_SGD) {
-    pd_cuda_sgd(device->compute, change->elements, change->weights, copy, change->gradients, change->moments[0],
+    pd_cuda_sgd(device->compute, change->elements, change->weights, change->copy, change->gradients, change->moments[0],
                 device_values(device), program->momentum, change->decay);
   } else if (program->optimizer == PD_LAMB) {
-    pd_cuda_lamb(device->compute, change->elements, change->weights, copy, change->moments[0], change->moments[1],
-                 device_values(device), program->eps, change->decay,
+    pd_cuda_lamb(device->compute, change->elements, change->weights, change->copy, change->moments[0],
+                 change->moments[1], device_values(device), program->eps, change->decay,
                  change->adapts ? lengths_of(device, change) : NULL);
   } else {
-    pd_cuda_adamw(device->compute, change->elements, change->weights, copy, change->gradients, change->moments[0],
-                  change->moments[1], device_values(device), program->beta1, program->beta2, program->eps,
-                  change->decay, program->optimizer == PD_ADAM);
+    pd_cuda_adamw(device->compute, change->elements, change->weights, change->copy, change->gradients,
+                  change->moments[0], change->moments[1], device_values(device), program->beta1, program->beta2,
+                  program->eps, change->decay, program->optimizer == PD_ADAM);
   }
 }
 
@@ -228,6 +231,7 @@ void pd_device_close_measures(pd_device *device) {
   NCCL_CHECK(ncclAllReduce(parts, parts, count, ncclDouble, ncclSum, device->tensor, device->compute));
 }
 
-void pd_device_update_statistic(pd_device *device, int64_t n, void *w, const void *sums, double momentum, double count) {
-  pd_cuda_update_statistic(device->compute, n, w, copy_of(device, w), sums, device_values(device), momentum, count);
+void pd_device_update_statistic(pd_device *device, const pd_change *change, double momentum, double count) {
+  pd_cuda_update_statistic(device->compute, change->elements, change->weights, change->copy, change->gradients,
+                           device_values(device), momentum, count);
 }

@@ -128,6 +128,14 @@ void pd_device_tied_receive(pd_device *device, int slot, void *into, int64_t byt
   MPI_Wait(&request, MPI_STATUS_IGNORE);
 }
 
+void pd_device_sums_send(pd_device *device, int chunk, const void *from, int64_t bytes, int peer) {
+  pd_device_tied_send(device, chunk, from, bytes, peer);
+}
+
+void pd_device_sums_receive(pd_device *device, int chunk, void *into, int64_t bytes, int peer) {
+  pd_device_tied_receive(device, chunk, into, bytes, peer);
+}
+
 void pd_device_tied_wait(pd_device *device) {
   MPI_Waitall(device->tied_count, device->tied_requests, MPI_STATUSES_IGNORE);
   device->tied_count = 0;

@@ -113,12 +113,11 @@ void pd_device_close_measures(pd_device *device) {
 DEFINE_STATISTIC(float, f32)
 DEFINE_STATISTIC(double, f64)
 
-void pd_device_update_statistic(pd_device *device, int64_t n, void *w, const void *sums, double momentum,
-                                double count) {
+void pd_device_update_statistic(pd_device *device, const pd_change *change, double momentum, double count) {
   if (changes_nothing(device)) return;
   if (device->f32 != NULL) {
-    statistic_f32(n, w, sums, momentum, count);
+    statistic_f32(change->elements, change->weights, change->gradients, momentum, count);
   } else {
-    statistic_f64(n, w, sums, momentum, count);
+    statistic_f64(change->elements, change->weights, change->gradients, momentum, count);
   }
 }

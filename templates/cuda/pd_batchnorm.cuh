@@ -1,5 +1,5 @@
-/* Batch normalisation of x [n, channels, inner]: statistics of a channel over n and inner, and the gradient of what they
- * normalise. A block measures a channel, in a fixed tree; all blocks normalise. */
+/* Batch normalisation of x [n, channels, inner]: statistics of a channel over n and inner, and the gradient of what
+ * they normalise. A block measures a channel, in a fixed tree; all blocks normalise. */
 #ifndef PD_BATCHNORM_CUH
 #define PD_BATCHNORM_CUH
 

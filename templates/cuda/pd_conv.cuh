@@ -1,4 +1,5 @@
-/* What makes a convolution a product of matrices: windows of images laid out as columns, and columns added to images. */
+/* What makes a convolution a product of matrices: windows of images laid out as columns, and columns added to images.
+ */
 #ifndef PD_CONV_CUH
 #define PD_CONV_CUH
 

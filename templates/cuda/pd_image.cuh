@@ -15,9 +15,12 @@ typedef struct pd_window {
 } pd_window;
 
 static inline pd_window pd_window_of(const pd_image_window *v) {
-  pd_window window = {(int)v->h, (int)v->w, (int)v->kh, (int)v->kw, (int)v->stride, (int)v->pad, (int)v->oh, (int)v->ow,
-                      (int)(v->h * v->w), (int)(v->oh * v->ow), pd_divider_of(v->w), pd_divider_of(v->ow),
-                      pd_divider_of(v->oh * v->ow), pd_divider_of(v->stride)};
+  pd_window window;
+  window.h = (int)v->h, window.w = (int)v->w, window.area = (int)(v->h * v->w);
+  window.kh = (int)v->kh, window.kw = (int)v->kw, window.stride = (int)v->stride, window.pad = (int)v->pad;
+  window.oh = (int)v->oh, window.ow = (int)v->ow, window.places = (int)(v->oh * v->ow);
+  window.by_w = pd_divider_of(v->w), window.by_ow = pd_divider_of(v->ow);
+  window.by_places = pd_divider_of(v->oh * v->ow), window.by_stride = pd_divider_of(v->stride);
   return window;
 }
 
@@ -30,7 +33,8 @@ static __device__ __forceinline__ int pd_split(pd_divider d, int x, int *rest) {
 
 /* The places first .. last along one axis (of `count`) whose windows of k positions cover position `at` of the image;
  * first > last: there are none. */
-static __device__ __forceinline__ void pd_covering(const pd_window &v, int at, int k, int count, int *first, int *last) {
+static __device__ __forceinline__ void pd_covering(const pd_window &v, int at, int k, int count, int *first,
+                                                   int *last) {
   const int above = at + v.pad - k; /* a place there would end just before `at` */
   *first = above < 0 ? 0 : (int)pd_divide(v.by_stride, (uint32_t)above) + 1;
   *last = (int)pd_divide(v.by_stride, (uint32_t)(at + v.pad));

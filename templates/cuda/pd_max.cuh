@@ -33,7 +33,8 @@ template <int threads> static __device__ __forceinline__ pd_largest pd_group_lar
     __shared__ float values[threads / PD_WARP];
     __shared__ int places[threads / PD_WARP];
     __syncthreads();
-    if (threadIdx.x % PD_WARP == 0) values[threadIdx.x / PD_WARP] = found.value, places[threadIdx.x / PD_WARP] = found.at;
+    if (threadIdx.x % PD_WARP == 0)
+      values[threadIdx.x / PD_WARP] = found.value, places[threadIdx.x / PD_WARP] = found.at;
     __syncthreads();
     PD_UNROLL(threads / PD_WARP)
     for (int warp = 0; warp < threads / PD_WARP; warp++) {

@@ -5,10 +5,11 @@
 
 #include "pd_image.cuh"
 
-/* Of the window at (oy, ox) in the image at x: index of the first of the largest. What lies outside is not looked at; what
- * is no number is above all. */
+/* Of the window at (oy, ox) in the image at x: index of the first of the largest. What lies outside is not looked at;
+ * what is no number is above all. */
 template <typename T>
-static __device__ __forceinline__ int pd_window_largest(const pd_window &v, const T *x, int oy, int ox, float *largest) {
+static __device__ __forceinline__ int pd_window_largest(const pd_window &v, const T *x, int oy, int ox,
+                                                        float *largest) {
   int best = -1;
   *largest = 0;
   PD_UNROLL(1)

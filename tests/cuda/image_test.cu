@@ -113,7 +113,8 @@ template <typename T> static void test_windows() {
 /* ---- batch normalisation ---- */
 
 template <typename T> static void test_batchnorm(int64_t n, int64_t channels, int64_t inner) {
-  const std::string name = "batchnorm " + std::to_string(n) + "x" + std::to_string(channels) + "x" + std::to_string(inner);
+  const std::string name =
+      "batchnorm " + std::to_string(n) + "x" + std::to_string(channels) + "x" + std::to_string(inner);
   const size_t size = (size_t)(n * channels * inner), count_ = (size_t)channels;
   const double eps = (double)1e-5f;
   tensor<T> x(size), y(size), dy(size), dx(size), given_mean(count_), given_variance(count_);

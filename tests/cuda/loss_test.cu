@@ -237,7 +237,8 @@ template <typename T> static void test_lamb(int64_t n, bool adapts, bool copied,
                   (double *)spare.device, on);
   pd_lamb(0, n, w.device, copied ? copy.device : (T *)NULL, m.device, v.device, on_device.device, 1e-6, 0.1,
           adapts ? on : NULL);
-  const std::string what = named(adapts ? "lamb" : "lamb at the common rate", n, copied) + (update && finite ? "" : " held");
+  const std::string what =
+      named(adapts ? "lamb" : "lamb at the common rate", n, copied) + (update && finite ? "" : " held");
   if (update && finite) {
     const double length = R->sum_squares(n, w.ref());
     const double moved = R->lamb_moments(n, w.ref(), g.ref(), m.ref(), v.ref(), values.factor, 0.9, 0.99, 1e-6, 0.1,
