@@ -339,7 +339,7 @@ static void test_norm() {
 }
 
 template <typename T> static void test_all() {
-  test_lamb<T>(600000, true, false, 1, 1); /* more than one turn of all blocks */
+  test_lamb<T>(200000, true, false, 1, 1); /* more than one turn of all blocks */
   test_xent<T>(1, 1);
   test_xent<T>(5, 33);
   test_xent<T>(9, 1000);

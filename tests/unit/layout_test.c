@@ -573,6 +573,34 @@ Test(layout, versions_of_the_weights) {
   pd_layout_free(many);
 }
 
+/* In bf16 the optimizer has the newest version in f32; with a delay all of them, which a checkpoint holds. Squares and
+ * counts of targets are those of each update of the list. */
+Test(layout, versions_in_bf16) {
+  static sample s;
+  static pipe p;
+  sample_make(&s, 6, 16, 32, 16);
+  s.program.target = PD_TARGET_CUDA;
+  s.program.real_bytes = 2;
+  static const char *const list[] = {"0F0 0F1 0F2 0F3 0B0 0B1 0B2 0B3"};
+  pipe_make(&p, 1, 1, 4, list);
+  p.first_unit[1] = pd_unit_count(&s.program);
+  pd_layout *one = pd_layout_new(&s.program, &p.pipeline, 0);
+  cr_assert(one->masters == 1 && one->master == one->version_bytes);
+  cr_assert_eq(pd_layout_bytes(one, PD_MEMORY_PARAMETERS), 3 * one->version_bytes);
+  p.pipeline.step = 1;
+  pd_layout *newest = pd_layout_new(&s.program, &p.pipeline, 0);
+  cr_assert(newest->versions == 2 && newest->masters == 1 && newest->master == 2 * one->version_bytes);
+  cr_assert_eq(pd_layout_bytes(newest, PD_MEMORY_PARAMETERS), 4 * one->version_bytes);
+  cr_assert_geq(newest->partial_squares - newest->squares, 4 * (one->partial_squares - one->squares) - 3 * 64);
+  p.pipeline.delay = 1;
+  pd_layout *all = pd_layout_new(&s.program, &p.pipeline, 0);
+  cr_assert(all->versions == 2 && all->masters == 2);
+  cr_assert_eq(pd_layout_bytes(all, PD_MEMORY_PARAMETERS), 6 * one->version_bytes);
+  pd_layout_free(one);
+  pd_layout_free(newest);
+  pd_layout_free(all);
+}
+
 /* ---- sizes ---- */
 
 Test(layout, sizes_beyond_32_bits) {
