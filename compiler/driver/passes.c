@@ -58,7 +58,7 @@ static void refuse_on_cuda(Compilation *c, Span span, const char *what) {
 }
 
 /* The longest heads that a block of the attention kernels has room for. */
-#define CUDA_HEAD_SIZE 256
+#define CUDA_HEAD_SIZE 512
 
 /* What the CUDA target lacks of what the host target does. */
 static bool check_cuda(Compilation *c) {
@@ -69,7 +69,7 @@ static bool check_cuda(Compilation *c) {
   for (uint32_t i = 0; i < graph->ops.count; i++) {
     const Op *op = &graph->ops.at[i];
     if (op->kind != OP_SDPA || axis_local(graph, config, graph->values.at[op->in[0]].axes[3]) <= CUDA_HEAD_SIZE) continue;
-    refuse_on_cuda(c, op->span, "attention over heads of more than 256 elements");
+    refuse_on_cuda(c, op->span, "attention over heads of more than 512 elements");
     return false;
   }
   return !diag_errors(c->diagnostics);

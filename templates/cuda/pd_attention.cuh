@@ -133,12 +133,13 @@ static __device__ __forceinline__ void pd_tile_store(T *to, int64_t row_step, in
   }
 }
 
-/* Tiles by head size; above 256 there is none. */
+/* Tiles by head size, smaller for longer heads: above 512 there is none. */
 template <int d, bool forward> struct pd_tile_for {
-  static_assert(d >= 1 && d <= 256, "attention kernels take heads of up to 256 elements");
-  static constexpr int size = d <= 160 ? 32 : 16;
+  static_assert(d >= 1 && d <= 512, "attention kernels take heads of up to 512 elements");
+  static constexpr int size = d <= 160 ? 32 : d <= 256 || forward ? 16 : 8;
   static constexpr bool tall = forward && d <= 96;
-  typedef pd_tile<d, (tall ? 64 : size), size, (tall || d <= 96 ? 4 : 2), (d <= 96 ? 4 : 2)> type;
+  static constexpr int own = d <= 96 ? 4 : size > 8 ? 2 : 1; /* rows and columns of a thread */
+  typedef pd_tile<d, (tall ? 64 : size), size, own, own> type;
 };
 
 typedef struct pd_attention_sizes {
@@ -394,7 +395,7 @@ static inline pd_attention_sizes pd_attention_sizes_of(int64_t s, int64_t t, int
 }
 
 /* q, o: [b,s,h,d]; k, v: [b,t,g,d] with h a multiple of g; query head i uses key head i / (h/g). causal: query i sees
- * keys 0..i (+ t - s). lse[b,h,s]: log-sum-exp of the scaled scores. d <= 256; h, g and b < 65,536. */
+ * keys 0..i (+ t - s). lse[b,h,s]: log-sum-exp of the scaled scores. d <= 512; h, g and b < 65,536. */
 template <typename T, int d>
 static inline void pd_sdpa(cudaStream_t stream, int64_t b, int64_t s, int64_t t, int64_t h, int64_t g, bool causal,
                            const T *q, const T *k, const T *v, T *o, float *lse) {
