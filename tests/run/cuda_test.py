@@ -32,6 +32,11 @@ MODELS = {
     "llama": ("llama", {"layers": 4}),
     "mlp": ("mlp", {"blocks": 4}),
     "dropout": (None, {}),
+    "cnn": ("cnn", {}),
+    "cnn-lamb": ("cnn", {"optimizer__kind": "lamb", "optimizer__lr": 0.05}),
+    "gpt-lamb": ("gpt", {"layers": 4, "words": 48, "optimizer__kind": "lamb"}),
+    "gpt-halves": ("gpt", {"layers": 4, "words": 48, "schedule__accumulators": 2}),
+    "mlp-late": ("mlp", {"blocks": 4, "optimizer__clip": 0, "optimizer__lr": 1e-3}),
 }
 # model, pp, dp, tp, microbatch, schedule, chunks, precision
 RUNS = [
@@ -50,6 +55,19 @@ RUNS = [
     ("gpt-tied", 2, 1, 1, 3, "1f1b", 1, "bf16"),
     ("llama", 1, 2, 1, 3, "gpipe", 1, "bf16"),
     ("gpt-untied", 1, 1, 2, 6, "gpipe", 1, "bf16"),
+    ("cnn", 2, 1, 1, 3, "1f1b", 1, "f32"),
+    ("cnn", 1, 2, 2, 3, "gpipe", 1, "f32"),
+    ("cnn-lamb", 1, 1, 1, 4, "gpipe", 1, "bf16"),
+    ("gpt-lamb", 2, 1, 2, 6, "1f1b", 1, "f32"),
+    ("gpt-tied", 2, 2, 1, 3, "chimera", 1, "f32"), # the second copy goes on with the sums of the first
+    ("gpt-halves", 2, 1, 1, 3, "dualpipe", 1, "f32"),
+]
+# with updates within a step, whose queue is another every time: no graph
+LATE = [
+    ("mlp-late", 2, 2, 1, 2, "pipedream", 1, "f32"),
+    ("mlp-late", 2, 1, 1, 2, "pipedream", 1, "bf16"),
+    ("mlp-late", 2, 1, 1, 2, "pipedream-2bw", 1, "f32"),
+    ("mlp-late", 2, 1, 1, 2, "pipedream-2bw", 1, "bf16"),
 ]
 
 
@@ -65,8 +83,10 @@ def program_of(run):
 
 def data_of(model, samples=STEPS * BATCH):
     random = Random(7)
-    if model == "mlp":
+    if model.startswith("mlp"):
         return {"x": random.reals([samples, 20], "F32"), "y": random.integers([samples], 10)}
+    if model.startswith("cnn"):
+        return {"x": random.reals([samples, 2, 10, 10], "F32"), "y": random.integers([samples], 10)}
     return {"tokens": random.integers([samples, 8], 48), "targets": random.integers([samples, 8], 48, ignored=0.3)}
 
 
@@ -119,6 +139,17 @@ def seeds_agree(run):
 def name_of(run):
     model, pp, dp, tp, microbatch, kind, chunks, precision = run
     return "%s pp%d dp%d tp%d microbatch %d %s%s %s" % (model, pp, dp, tp, microbatch, kind, " chunks %d" % chunks if chunks > 1 else "", precision)
+
+
+def test_late_updates_resumed():
+    """The versions of the weights that a run is cut with, in f32 and as the model reads them, are those it goes on with."""
+    run = LATE[3]
+    program, data, place = build_cuda(*program_of(run)), data_of(run[0]), directory()
+    whole, cut = run_of(run, 0), ("--seed=3", "--checkpoint=" + place)
+    train_cuda(program, "--steps=2", *cut, data=data)
+    rest = train_cuda(program, "--steps=%d" % STEPS, *cut, "--resume", data=data)
+    check(rest.losses == whole.losses[2:], "losses %s, not cut %s" % (rest.losses, whole.losses))
+    tensors_equal(rest.weights, whole.weights, "weights after %d steps" % STEPS)
 
 
 def test_without_a_graph():
@@ -195,6 +226,40 @@ def test_evaluation_weights_and_text():
     check(texts[0].splitlines()[-1] == texts[1].splitlines()[-1], "texts differ: %s" % texts)
 
 
+def test_images_in_groups():
+    """Columns of two images are more than are made at a time: each is a group of its own."""
+    source = """dim batch = 2, side = 420, hidden = 3;
+optimizer < kind=sgd; lr=0.01; >
+data < shuffle=off; >
+model m(x: f32[batch, 1, side, side], y: f32[batch, hidden, 140, 140]) {
+  param first: [hidden, 1, 7, 7] = normal(0.1), second: [hidden, hidden, 7, 7] = normal(0.1);
+  loss mse(x |> conv2d(first, pad=3) |> conv2d(second, stride=3, pad=3), y);
+}
+"""
+    random, defines, options = Random(5), {"schedule.microbatch": 2}, ("--steps=1", "--seed=3")
+    data = {"x": random.reals([2, 1, 420, 420], "F32"), "y": random.reals([2, 3, 140, 140], "F32")}
+    program = build_cuda(source, defines)
+    with open(program + ".c") as file:
+        groups = re.findall(r"for \(int64_t i = 0; i < 2; i \+= 1\)", file.read())
+    check(len(groups) == 2, "%d loops over groups of images, not those of the first convolution's two functions" % len(groups))
+    ours, hosts = train_cuda(program, *options, data=data), train(build(source, defines, options=("-O1", "--target=host")), *options, data=data)
+    close(ours.losses, hosts.losses, 1e-5, "loss")
+    tensors_close(ours.gradients, hosts.gradients, 2e-5, "gradients", floor=1e-3)
+
+
+def test_running_statistics():
+    """What is validated after training depends on them; the files of weights have them."""
+    source, defines = program_of(("cnn", 1, 2, 1, 3, "gpipe", 1, "f32"))
+    words = {"data": data_of("cnn"), "valid": data_of("cnn", 13)}
+    ours = train_cuda(build_cuda(source, defines), "--steps=3", "--seed=3", "--eval-every=3", **words)
+    hosts = train(build(source, defines, options=("-O1", "--target=host")), "--steps=3", "--seed=3", "--eval-every=3", **words)
+    statistics = [name for name in hosts.weights if "running_" in name]
+    check(len(statistics) >= 8, "statistics: %s" % statistics)
+    for name in statistics:
+        tensors_close({name: ours.weights[name]}, {name: hosts.weights[name]}, 1e-4, name, floor=1e-3)
+    close(ours.evals[0]["loss"], hosts.evals[0]["loss"], 1e-4, "validation loss")
+
+
 def test_gradients_by_finite_differences():
     source, defines = program_of(RUNS[0])
     run, _ = start_cuda(build_cuda(source, defines), "--check-gradients=2", "--seed=3", "--log=/dev/null", data=data_of("mlp"))
@@ -257,6 +322,9 @@ def test_sources():
 for case in RUNS:
     add("as on the host: " + name_of(case), agrees, case)
     add("one allocation, one graph: " + name_of(case), one_allocation_one_graph, case)
+    add("seeds: " + name_of(case), seeds_agree, case)
+for case in LATE:
+    add("as on the host: " + name_of(case), agrees, case)
     add("seeds: " + name_of(case), seeds_agree, case)
 for case in (RUNS[1], RUNS[2], RUNS[11]):
     add("address sanitizer: " + name_of(case), sanitized, case, "address")
