@@ -4,7 +4,6 @@
 
 #include "pd_device.cuh"
 
-#include <limits.h>
 #include <math.h>
 
 /* an element and its place in the row */
@@ -47,7 +46,7 @@ template <int threads> static __device__ __forceinline__ pd_largest pd_group_lar
 /* of the row at x */
 template <typename T, int n> static __device__ __forceinline__ pd_largest pd_row_largest(const T *x) {
   typedef pd_row<T, n> row;
-  pd_largest found = {-INFINITY, INT_MAX};
+  pd_largest found = {-INFINITY, n}; /* behind all of them */
   for (int s = 0; s < row::steps; s++) {
     if (!row::inside(s)) continue;
     float v[row::lanes];

@@ -26,12 +26,24 @@ model drop(tokens: i32[batch, seq], targets: i32[batch, seq]) {
   loss xent(logits, targets);
 }
 """
+EXTREMES = """
+dim batch = 12, row = 10, column = 6;
+shard < batch=dp; >
+optimizer < kind=lamb; lr=0.05; >
+data < shuffle=off; >
+model extremes(x: f32[batch, row, column], y: f32[batch]) {
+  param w: [row, column] = normal(1), own: [row, column] = normal(1);
+  t = x * w;
+  loss mse(sum(max(t, column), row) + min(t, row, column) + max(w * own), y);
+}
+"""
 MODELS = {
     "gpt-tied": ("gpt", {"layers": 4, "words": 48}),
     "gpt-untied": ("gpt", {"layers": 4, "words": 48, "tied": False}),
     "llama": ("llama", {"layers": 4}),
     "mlp": ("mlp", {"blocks": 4}),
-    "dropout": (None, {}),
+    "dropout": (DROPOUT, {}),
+    "extremes": (EXTREMES, {}),
     "cnn": ("cnn", {}),
     "cnn-lamb": ("cnn", {"optimizer__kind": "lamb", "optimizer__lr": 0.05}),
     "gpt-lamb": ("gpt", {"layers": 4, "words": 48, "optimizer__kind": "lamb"}),
@@ -59,6 +71,8 @@ RUNS = [
     ("cnn", 1, 2, 2, 3, "gpipe", 1, "f32"),
     ("cnn-lamb", 1, 1, 1, 4, "gpipe", 1, "bf16"),
     ("gpt-lamb", 2, 1, 2, 6, "1f1b", 1, "f32"),
+    ("extremes", 1, 2, 1, 3, "gpipe", 1, "f32"),
+    ("extremes", 1, 1, 1, 12, "gpipe", 1, "bf16"),
     ("gpt-tied", 2, 2, 1, 3, "chimera", 1, "f32"), # the second copy goes on with the sums of the first
     ("gpt-halves", 2, 1, 1, 3, "dualpipe", 1, "f32"),
 ]
@@ -78,13 +92,15 @@ def program_of(run):
                    schedule__kind=kind, precision__compute=precision)
     if chunks > 1:
         defines["schedule__chunks"] = chunks
-    return (read_program(name) if name else DROPOUT), defines
+    return (name if "\n" in name else read_program(name)), defines
 
 
 def data_of(model, samples=STEPS * BATCH):
     random = Random(7)
     if model.startswith("mlp"):
         return {"x": random.reals([samples, 20], "F32"), "y": random.integers([samples], 10)}
+    if model == "extremes":
+        return {"x": random.reals([samples, 10, 6], "F32"), "y": random.reals([samples], "F32")}
     if model.startswith("cnn"):
         return {"x": random.reals([samples, 2, 10, 10], "F32"), "y": random.integers([samples], 10)}
     return {"tokens": random.integers([samples, 8], 48), "targets": random.integers([samples, 8], 48, ignored=0.3)}
