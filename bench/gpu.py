@@ -6,6 +6,7 @@ usage: bench/gpu.sh [--mpi]                     builds, then runs this: one GPU 
 Prints a line of figures for each part, and says what failed; exit status 1 then.
   kernels       the kernels' unit tests (tests/cuda) against the reference in double
   agreement     20 training steps of a small GPT against the host target: f32, and bf16 within its rounding
+  nvrtc         the f32 program again, its kernels compiled by NVRTC: its losses must be those of nvcc's program, to the bit
   sanitizer     compute-sanitizer's memcheck, racecheck, initcheck and synccheck on two steps of it
   product       one large product, forward and both gradients, in bf16: TFLOP/s, of the card's dense peak
   gpt2-124m     bf16, micro-batches of 1024 tokens a sample: tokens/s and MFU
@@ -51,14 +52,14 @@ def card():
     return "fake GPU" if FAKE else run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]).splitlines()[0]
 
 
-def build(name, text, target="cuda", **defines):
+def build(name, text, target="cuda", compiler="nvcc", **defines):
     """The program NAME.TARGET of a model's text."""
     path = os.path.join(place, name + ".pd")
     with open(path, "w") as file:
         file.write(text)
     options = ["--target=host"]
     if target == "cuda":
-        options = ["--target=cuda", "--arch=sm_" + arch(), "--save-temps"] + ([] if MPI else ["--no-mpi"])
+        options = ["--target=cuda", "--arch=sm_" + arch(), "--cuda-compiler=" + compiler, "--save-temps"] + ([] if MPI else ["--no-mpi"])
     words = [word for key, value in defines.items() for word in ("-D", "%s=%s" % (key.replace("__", "."), value))]
     program = os.path.join(place, "%s.%s" % (name, target))
     run([PDC, *options, *words, "-o", program, path])
@@ -130,6 +131,15 @@ def agreement():
         if not error < bound:
             failures.append("agreement %s: losses %s, on the host %s" % (precision, ours, host))
     return "%d steps, largest relative difference of the loss from the host's: %s" % (steps, ", ".join(figures))
+
+
+def nvrtc():
+    data, steps = text_file(4000), 5 if FAKE else 20
+    theirs, ours = ([line["loss"] for line in train(build("small-" + compiler, small_gpt(), compiler=compiler, words=256), steps, data)]
+                    for compiler in ("nvcc", "nvrtc"))
+    if ours != theirs:
+        failures.append("nvrtc: losses %s, of nvcc's program %s" % (ours, theirs))
+    return "%d steps, %s losses as of nvcc's program" % (steps, "the same" if ours == theirs else "other")
 
 
 def sanitizer():
@@ -220,7 +230,7 @@ def exposed():
 began = time.monotonic()
 print("card        %s, sm_%s" % (card(), arch()), flush=True)
 try:
-    for name, part in (("kernels", kernels), ("agreement", agreement), ("sanitizer", sanitizer), ("product", product), ("graph", gpt2),
+    for name, part in (("kernels", kernels), ("agreement", agreement), ("nvrtc", nvrtc), ("sanitizer", sanitizer), ("product", product), ("graph", gpt2),
                        ("exposed", exposed)):
         try:
             print("%-11s %s" % (name, part()), flush=True)

@@ -9,9 +9,9 @@ import shutil
 
 import fakegpu
 import harness
-from harness import Random, add, build, check, command, directory, once, pdc, read_program, tensors_equal, train
+from cuda_programs import LIBRARY, calls, start_cuda, train_cuda
+from harness import Random, add, build, check, command, directory, once, pdc, read_program, tensors_equal
 
-LIBRARY = os.path.join(os.path.dirname(harness.PDC), "lib", "pdc")
 NVRTC = ("--target=cuda", "--cuda-compiler=nvrtc")
 NVCC = ("--target=cuda", "--cuda-compiler=nvcc")
 STEPS, BATCH = 4, 12
@@ -35,17 +35,11 @@ def program(model, compiler, *options):
     return build(read_program(name), defines, options=(*compiler, *options, "--save-temps"))
 
 
-def environment(path, device, **settings):
-    twin = fakegpu.twin(path + ".cu", "-I" + LIBRARY + "/include", "-I" + LIBRARY + "/cuda")
-    return fakegpu.environment(twin, devices=2, timeout=120, arch=device, record=os.path.join(directory(), "calls.%r"), **settings)
-
-
 def run(model, path, device=90, seed=1, graph="1"):
     """The run, and the recorded calls of rank 0."""
-    variables = dict(environment(path, device, seed=seed), PDC_CUDA_GRAPH=graph)
-    result = train(path, "--steps=%d" % STEPS, "--seed=3", data=data_of(MODELS[model][0]), environment=variables)
-    with open(variables["PD_FAKE_RECORD"].replace("%r", "0")) as file:
-        return result, file.read()
+    result = train_cuda(path, "--steps=%d" % STEPS, "--seed=3", seed=seed, data=data_of(MODELS[model][0]),
+                        environment={"PDC_CUDA_GRAPH": graph, "PD_FAKE_ARCH": str(device)})
+    return result, calls(result, 0)
 
 
 def flags_of(file):
@@ -81,8 +75,7 @@ def test_the_same_arithmetic():
 
 
 def refused(path, device):
-    name = MODELS["mlp f32"][0]
-    result = harness.start(path, "--steps=1", data=data_of(name), environment=dict(environment(path, device), PD_FAKE_LEAKS="0")).result
+    result = start_cuda(path, "--steps=1", data=data_of("mlp"), environment={"PD_FAKE_ARCH": str(device), "PD_FAKE_LEAKS": "0"})[0].result
     check(result.code == 13 and result.err.count("error:") == 1, result.describe())
     return result.err
 
@@ -95,14 +88,14 @@ def same_bits(model):
     wanted = once("nvcc " + model, lambda: run(model, theirs)[0])
     check(len(wanted.losses) == STEPS and wanted.losses[0] != wanted.losses[-1], "losses %s" % wanted.losses)
     for graph, seed in (("1", 1), ("1", 2), ("0", 1)):
-        got, calls = run(model, ours, seed=seed, graph=graph)
+        got, called = run(model, ours, seed=seed, graph=graph)
         what = "graph %s, seed %d: " % (graph, seed)
         check(got.losses == wanted.losses and got.norms == wanted.norms, what + "losses %s, not %s" % (got.losses, wanted.losses))
         tensors_equal(got.weights, wanted.weights, what + "weights")
         tensors_equal(got.gradients, wanted.gradients, what + "gradients")
-        check(calls.count("cudaLibraryLoadData") == 1 and calls.count("cudaLibraryUnload") == 1, what + "not one library")
-        check(calls.index("cudaLibraryLoadData") < calls.index(" kernel "), what + "loaded after a kernel")
-        check(("cudaStreamBeginCapture" in calls) == (graph == "1"), what + "graph")
+        check(called.count("cudaLibraryLoadData") == 1 and called.count("cudaLibraryUnload") == 1, what + "not one library")
+        check(called.index("cudaLibraryLoadData") < called.index(" kernel "), what + "loaded after a kernel")
+        check(("cudaStreamBeginCapture" in called) == (graph == "1"), what + "graph")
 
 
 def test_code_for_each_device():
@@ -111,8 +104,8 @@ def test_code_for_each_device():
     first = None
     for device, image in ((80, "cubin sm_80"), (86, "cubin sm_80"), (90, "cubin sm_90"), (100, "cubin sm_100"), (103, "cubin sm_100"),
                           (120, "PTX sm_100")):
-        got, calls = run("mlp f32", path, device)
-        check("cudaLibraryLoadData " + image in calls, "on sm_%d: %s" % (device, calls[:200]))
+        got, called = run("mlp f32", path, device)
+        check("cudaLibraryLoadData " + image in called, "on sm_%d: %s" % (device, called[:200]))
         if device in (80, 86, 100, 103, 120): # sm_90 has epilogues in its products
             first = first or got
             check(got.losses == first.losses, "losses on sm_%d: %s, not %s" % (device, got.losses, first.losses))
