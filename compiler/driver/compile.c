@@ -26,6 +26,7 @@ static bool run(Compilation *c, const Options *o) {
   const char *text = read_whole(c->arena, o->input, &length);
   if (!text) return false;
   c->input.model = o->model;
+  c->input.library = o->emit == EMIT_CHECK || o->emit == EMIT_DEPENDENCIES;
   c->target = o->target;
   c->input.defines = o->defines.at;
   c->input.define_count = o->defines.count;
@@ -39,7 +40,7 @@ static bool run(Compilation *c, const Options *o) {
     semantic_list_config(&c->input, &out);
     return write_whole(c->arena, "-", out.at ? out.at : "", out.length);
   }
-  if (passes_semantic(c) && o->emit != EMIT_DEPENDENCIES) passes_plan(c);
+  if (passes_semantic(c) && !c->semantic.library && o->emit != EMIT_DEPENDENCIES) passes_plan(c);
   return true;
 }
 
@@ -212,6 +213,10 @@ int compile(Arena *arena, const Options *o) {
     return EXIT_PROGRAM;
   }
   if (o->emit == EMIT_AST || o->emit == EMIT_DEPENDENCIES) return deliver(c, o, name);
+  if (c->semantic.library) {
+    if (o->verbose) fprintf(stderr, "library %s: no model; its blocks were checked without calls\n", name);
+    return EXIT_OK;
+  }
   if (!c->pipeline) return EXIT_INTERNAL;
   if (!has_one(c, o)) return EXIT_USAGE;
   if (o->verbose) {

@@ -103,6 +103,7 @@ Id graph_const(Graph *graph, double number) {
 bool axes_match(const Graph *graph, Id a, Id b) {
   if (a == b) return true;
   const Axis *x = &graph->axes.at[a], *y = &graph->axes.at[b];
+  if (x->open || y->open) return !(x->open && y->open && x->name && y->name);
   return (!x->name || !y->name) && x->size == y->size;
 }
 
@@ -112,7 +113,9 @@ const char *axes_text(const Graph *graph, unsigned rank, const Id *axes, bool si
   for (unsigned i = 0; i < rank; i++) {
     const Axis *axis = &graph->axes.at[axes[i]];
     if (i) text_put(&text, ", ", 2);
-    if (!axis->name)
+    if (axis->open)
+      text_printf(&text, "%s", axis->name ? axis->name : "?");
+    else if (!axis->name)
       text_printf(&text, "%lld", (long long)axis->size);
     else if (sizes)
       text_printf(&text, "%s = %lld", axis->name, (long long)axis->size);

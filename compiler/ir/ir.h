@@ -21,10 +21,11 @@ typedef enum Mesh { MESH_NONE, MESH_DP, MESH_TP, MESH_CP, MESH_EP } Mesh;
 const char *mesh_name(Mesh mesh);
 
 /* A named axis (`dim embed = …`) or an anonymous one (name NULL). Two axes match when their ids are equal, or when at
- * least one is anonymous and the sizes are equal. */
+ * least one is anonymous and the sizes are equal. An open one matches all but other open ones with a name. */
 typedef struct Axis {
   const char *name;
   int64_t size;           /* of the whole model, before any split */
+  bool open;              /* size not known: of a generic block that is checked without a call, see axes_match */
   Mesh mesh;              /* split over this mesh axis, from shard < > */
   const char *derivation; /* "heads * head = 96 * 128", NULL for a plain number */
   Span span;

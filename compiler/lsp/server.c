@@ -169,7 +169,7 @@ static void add_reports(const Document *document, const Source *own, bool import
     size_t size = strcspn(line, "\n");
     json_t *report = json_loadb(line, size, JSON_ALLOW_NUL, NULL);
     const char *file = json_string_value(json_object_get(report, "file"));
-    /* a library is no program of its own */
+    /* a program that is only begun has no model yet */
     bool wanted = imported ? file && strcmp(file, own->path) == 0
                            : report && (strcmp(json_string_value(json_object_get(report, "code")), "E0218") != 0 ||
                                         has_model(document->compilation->module));
@@ -232,6 +232,7 @@ static void compile_document(const Server *server, Document *document) {
   Compilation *c = document->compilation = compilation_new(document->arena);
   OpenTexts *texts = ARENA_NEW(document->arena, OpenTexts);
   *texts = (OpenTexts){server, document->arena};
+  c->input.library = true;
   c->input.open_text = open_text;
   c->input.context = texts;
   c->input.import_dirs = server->import_dirs;
@@ -240,7 +241,7 @@ static void compile_document(const Server *server, Document *document) {
   char *text = arena_strndup(document->arena, document->text, document->length);
   if (!passes_parse(c, path ? path : document->uri, text, document->length))
     semantic_read_imports(&c->input, &c->semantic);
-  else if (passes_semantic(c))
+  else if (passes_semantic(c) && !c->semantic.library)
     passes_plan(c);
 }
 

@@ -6,7 +6,7 @@
 #include "semantic/internal.h"
 
 Id anonymous_axis(Sem *sem, int64_t size, const char *derivation, Span span) {
-  Axis axis = {.size = size, .derivation = derivation, .span = span};
+  Axis axis = {.size = size, .derivation = derivation, .span = span, .open = sem->generic};
   vec_push(sem->arena, &sem->graph->axes, axis);
   return sem->graph->axes.count - 1;
 }
@@ -58,8 +58,9 @@ int64_t mesh_degree(const Sem *sem, Mesh mesh) {
 
 bool same_axis(const Sem *sem, Id a, Id b) {
   if (a == b || axis_is_error(sem, a) || axis_is_error(sem, b)) return true;
-  if (a == sem->batch || b == sem->batch) return false;
   const Axis *x = &sem->graph->axes.at[a], *y = &sem->graph->axes.at[b];
+  if (x->open || y->open) return axes_match(sem->graph, a, b);
+  if (a == sem->batch || b == sem->batch) return false;
   if (x->mesh != y->mesh && mesh_degree(sem, x->mesh) * mesh_degree(sem, y->mesh) > 1) return false;
   return axes_match(sem->graph, a, b);
 }
@@ -76,6 +77,7 @@ bool has_error_axis(const Sem *sem, unsigned rank, const Id *axes) {
 
 const char *axis_text(const Sem *sem, Id axis) {
   const Axis *a = &sem->graph->axes.at[axis];
+  if (a->open) return a->name ? arena_printf(sem->arena, "`%s`", a->name) : "of a size that is not known yet";
   if (a->name) return arena_printf(sem->arena, "`%s` = %" PRId64, a->name, a->size);
   return arena_printf(sem->arena, "%" PRId64, a->size);
 }
@@ -89,7 +91,7 @@ const char *shape_text(const Sem *sem, Id value) {
 void axis_notes(const Sem *sem, Diag *diag, unsigned count, const Id *axes) {
   for (unsigned i = 0; i < count; i++) {
     const Axis *axis = &sem->graph->axes.at[axes[i]];
-    bool told = !axis->derivation || axis_is_error(sem, axes[i]);
+    bool told = !axis->derivation || axis->open || axis_is_error(sem, axes[i]);
     for (unsigned k = 0; k < i && !told; k++) {
       const Axis *other = &sem->graph->axes.at[axes[k]];
       bool alike = !axis->name && !other->name && axis->size == other->size && other->derivation;
@@ -105,7 +107,7 @@ void axis_notes(const Sem *sem, Diag *diag, unsigned count, const Id *axes) {
 
 void mismatch_help(const Sem *sem, Diag *diag, Id a, Id b) {
   const Axis *x = &sem->graph->axes.at[a], *y = &sem->graph->axes.at[b];
-  if (x->size != y->size || a == b) return;
+  if (x->size != y->size || a == b || x->open || y->open) return;
   if (x->name && y->name) {
     diag_note(diag, "`%s` and `%s` have the same size, but axes match by name", x->name, y->name);
     return;

@@ -14,7 +14,7 @@ static void bind_size(Sem *sem, Frame *frame, const Name *size, Id axis) {
   const Name *rule = NULL;
   Mesh mesh = shard_of_size(sem, frame->symbol, size->text, &rule);
   Axis *bound = &sem->graph->axes.at[axis];
-  if (mesh != MESH_NONE && !axis_is_error(sem, axis)) {
+  if (mesh != MESH_NONE && !axis_is_error(sem, axis) && !bound->open) {
     if (!bound->name && bound->mesh == MESH_NONE) {
       local.axis = anonymous_axis(sem, bound->size, bound->derivation, bound->span);
       sem->graph->axes.at[local.axis].mesh = mesh;

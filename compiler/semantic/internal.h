@@ -194,6 +194,9 @@ struct Sem {
   Span shard_span;
   const Expr *rate; /* lr = … */
 
+  /* trials.c: a block is checked without a call; it is a generic one; the errors of its trials that numbers decided */
+  bool trial, generic;
+  DiagList of_numbers;
   Table unknown;      /* names reported as unknown: told once */
   Table mistyped;     /* inputs reported as of another type: told once */
   const Frame *frame; /* innermost block being elaborated, NULL: none */
@@ -222,6 +225,9 @@ struct Sem {
 /* Begins an error, with a note where the generic block was called whose body is being elaborated. */
 Diag *report(const Sem *sem, const char *code, Span span, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
+/* Says that an error may be one of the numbers that a size or constant happens to have: for generic blocks that are
+ * checked without a call, where these are made up. */
+Diag *of_number(Sem *sem, Diag *diag);
 /* True the first time that a name is found to be unknown. */
 bool first_unknown(Sem *sem, const char *name);
 /* True the first time that an input is found to have the wrong type of elements. */
@@ -367,6 +373,10 @@ Value *value_at(Sem *sem, Id id);
 Val contract_at(Sem *sem, Frame *frame, const Expr *expr, Val a, Val b);
 Val einsum(Sem *sem, const Expr *expr, const Expr *spec, const char *text, Val a, const Expr *left, const Val *b,
            const Expr *right);
+
+/* ---- trials.c ---- */
+/* Checks a block that nothing calls, as far as that is possible without one. */
+void check_uncalled(Sem *sem, Symbol *block);
 
 /* ---- unused.c ---- */
 /* Checks what the model does not reach; warns of blocks that no model calls. Needs an elaborated model. */

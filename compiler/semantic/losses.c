@@ -33,7 +33,7 @@ Val rule_xent(Call *call) {
   bool usable = reals_and_integers(call, &logits, &targets);
   if (!integer_arg(call, 2, "ignore", -100, &ignore) || !usable) return val_error();
   if (ignore < INT32_MIN || ignore > INT32_MAX)
-    return fail(call, "E0308", call->slot[2]->span, "targets have 32 bits, and `ignore` is %" PRId64, ignore);
+    return fail_number(call, "E0308", call->slot[2]->span, "targets have 32 bits, and `ignore` is %" PRId64, ignore);
   if (!loss_targets(call, logits, targets)) return val_error();
   Data *data = &sem->graph->data.at[value_at(sem, targets.value)->source];
   Span said = call->slot[2] ? call->slot[2]->span : call->expr->span;

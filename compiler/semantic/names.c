@@ -60,12 +60,19 @@ Diag *report(const Sem *sem, const char *code, Span span, const char *format, ..
 }
 
 bool first_unknown(Sem *sem, const char *name) {
+  if (sem->trial) return true;
   if (table_get(&sem->unknown, name)) return false;
   table_put(sem->arena, &sem->unknown, name, sem);
   return true;
 }
 
+Diag *of_number(Sem *sem, Diag *diag) {
+  if (sem->trial) vec_push(sem->arena, &sem->of_numbers, diag);
+  return diag;
+}
+
 bool first_mistyped(Sem *sem, const char *name) {
+  if (sem->trial) return true;
   if (table_get(&sem->mistyped, name)) return false;
   table_put(sem->arena, &sem->mistyped, name, sem);
   return true;

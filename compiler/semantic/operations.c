@@ -72,6 +72,14 @@ Val fail(Call *call, const char *code, Span span, const char *format, ...) {
   return val_error();
 }
 
+Val fail_number(Call *call, const char *code, Span span, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  of_number(call->sem, report(call->sem, code, span, "%s", arena_vprintf(call->sem->arena, format, arguments)));
+  va_end(arguments);
+  return val_error();
+}
+
 const char *source_of(Call *call, const Expr *expr) {
   return source_text(call->sem, expr->span, 40);
 }
@@ -160,6 +168,10 @@ bool axis_arg(Call *call, const Expr *expr, Id tensor, unsigned *position) {
   Diag *diag =
       report(sem, "E0312", expr->span, found ? "`%s` stands more than once in %s" : "there is no axis `%s` in %s",
              source_of(call, expr), shape_text(sem, tensor));
+  const Axis *named = &sem->graph->axes.at[axis];
+  bool maybe = false; /* an axis of the tensor may turn out to be this one */
+  for (unsigned i = 0; i < v->rank; i++) maybe |= sem->graph->axes.at[v->axes[i]].open && !(named->open && named->name);
+  if (maybe) of_number(sem, diag);
   if (found || !sem->graph->axes.at[axis].name)
     diag_help(diag, "give the position of the axis: 0 is the first, -1 the last");
   return false;

@@ -28,6 +28,8 @@ typedef struct Row {
 /* ---- reading arguments: all report, and then return an error value or false ---- */
 
 Val fail(Call *call, const char *code, Span span, const char *format, ...) __attribute__((format(printf, 4, 5)));
+/* The same for an error that numbers decided: of_number. */
+Val fail_number(Call *call, const char *code, Span span, const char *format, ...) __attribute__((format(printf, 4, 5)));
 /* The source of an argument, for messages. */
 const char *source_of(Call *call, const Expr *expr);
 /* A tensor of this type; a number or anything else is an error. */

@@ -48,7 +48,7 @@ Val rule_norm(Call *call) {
   double eps;
   Val x = tensor_arg(call, 0);
   if (!number_arg(call, 1, "eps", 1e-5, &eps) || x.kind == VAL_ERROR) return val_error();
-  if (eps < 0) return fail(call, "E0308", call->slot[1]->span, "`eps` must not be negative");
+  if (eps < 0) return fail_number(call, "E0308", call->slot[1]->span, "`eps` must not be negative");
   Id axes[MAX_RANK];
   copy_axes(sem, x.value, axes);
   unsigned rank = value_at(sem, x.value)->rank;
@@ -72,7 +72,7 @@ Val rule_softmax(Call *call) {
   if (call->slot[1]) {
     if (!axis_arg(call, call->slot[1], x.value, &last)) return val_error();
     if (last != rank - 1)
-      return fail(call, "E0308", call->slot[1]->span, "`softmax` works along the last axis; transpose first");
+      return fail_number(call, "E0308", call->slot[1]->span, "`softmax` works along the last axis; transpose first");
   }
   if (!whole_axis(call, axes[rank - 1], call->expr->span)) return val_error();
   return emit(sem, OP_SOFTMAX, call->expr->span, &x.value, 1, rank, axes);
@@ -84,13 +84,13 @@ Val rule_dropout(Call *call) {
   Val x = tensor_arg(call, 0);
   if (!number_arg(call, 1, "p", 0, &p) || x.kind == VAL_ERROR) return val_error();
   if (!(p >= 0 && p < 1))
-    return fail(call, "E0308", call->slot[1]->span, "`p` is the share that is dropped, from 0 to below 1, not %g", p);
+    return fail_number(call, "E0308", call->slot[1]->span, "`p` is the share that is dropped, from 0 to below 1, not %g", p);
   const char *purpose = naming_child(sem, call->frame->naming, "dropout");
   if (p == 0) return x;
   Id axes[MAX_RANK];
   copy_axes(sem, x.value, axes);
   if (!value_at(sem, x.value)->rank || axes[0] != sem->batch)
-    return fail(call, "E0308", call->slot[0]->span,
+    return fail_number(call, "E0308", call->slot[0]->span,
                 "`dropout` needs a tensor that starts with the batch axis, and `%s` is %s",
                 source_of(call, call->slot[0]), shape_text(sem, x.value));
   Val y = emit(sem, OP_DROPOUT, call->expr->span, &x.value, 1, value_at(sem, x.value)->rank, axes);

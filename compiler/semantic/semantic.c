@@ -23,8 +23,20 @@ static Sem *new_sem(const SemanticInput *input, Semantic *out) {
   return sem;
 }
 
+/* Items of the kinds that an import makes visible, and no section. */
+static bool is_library(const Sem *sem) {
+  const Module *module = sem->root->module;
+  bool visible = false;
+  for (uint32_t i = 0; i < module->item_count; i++) {
+    ItemKind kind = module->items[i]->kind;
+    if (kind == ITEM_SECTION) return false;
+    visible |= kind == ITEM_BLOCK || kind == ITEM_CONST || kind == ITEM_DIM;
+  }
+  return visible && !sem->input->model && !sem->input->define_count;
+}
+
 /* The model to compile: the only one, or the one that --model names. */
-static bool choose_model(Sem *sem) {
+static bool choose_model(Sem *sem, Semantic *out) {
   const Symbol *first = NULL;
   unsigned count = 0;
   Spelling spelling = spelling_of(sem->input->model ? sem->input->model : "");
@@ -41,7 +53,13 @@ static bool choose_model(Sem *sem) {
   Span start = {sem->root->module->file, 0, 0};
   if (!sem->input->model && count == 1) sem->model = first;
   if (sem->model) return true;
-  if (!count) {
+  if (!count && is_library(sem)) {
+    out->library = true;
+    if (sem->input->library) return false;
+    Diag *diag = report(sem, "E0218", start, "the program has no model");
+    diag_note(diag, "a file with blocks and without a model is a library, to be imported: `pdc check` checks it");
+    diag_help(diag, "add `model name(x: f32[batch, ...], ...) { ... loss ...; }`");
+  } else if (!count) {
     diag_help(report(sem, "E0218", start, "the program has no model"),
               "add `model name(x: f32[batch, ...], ...) { ... loss ...; }`");
   } else if (sem->input->model) {
@@ -69,7 +87,11 @@ bool semantic_run(const SemanticInput *input, Semantic *out) {
   unsigned errors = diag_errors(input->diagnostics);
   Sem *sem = new_sem(input, out);
   prepare(sem);
-  if (diag_full(sem->diagnostics) || !choose_model(sem)) return false;
+  if (diag_full(sem->diagnostics)) return false;
+  if (!choose_model(sem, out)) {
+    if (out->library && input->library) check_unused(sem);
+    return out->library && diag_errors(sem->diagnostics) == 0;
+  }
   elaborate_model(sem);
   if (!diag_full(sem->diagnostics)) check_unused(sem);
   if (diag_errors(sem->diagnostics) == 0) cut_segments(sem);

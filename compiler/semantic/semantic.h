@@ -67,6 +67,7 @@ typedef struct SemanticInput {
   Diagnostics *diagnostics;
   const Module *root;
   const char *model;              /* --model=NAME or NULL */
+  bool library;                   /* a file without a model will do, if it can be imported */
   const Define *defines; uint32_t define_count;
   const char *const *import_dirs; uint32_t import_dir_count; /* -I …, then the installed library */
   /* The text of a file as its editor has it, or NULL for that on the disk; may be NULL itself. `path` is without links. */
@@ -83,14 +84,16 @@ SectionKeyInfo semantic_key(uint32_t index);
 const char *semantic_operation(uint32_t index, const char **signature);
 
 typedef struct Semantic {
-  Graph *graph;          /* NULL after errors */
+  Graph *graph;          /* NULL after errors, and of a library */
+  bool library;          /* there is no model, and no section: the file is for others to import */
   Config config;
   VEC(const Module *) modules; /* all files read, root first (for deps, and the resolved text) */
 } Semantic;
 
 /* Reads imports and nothing more, so that what they offer is known of a program with syntax errors too. */
 void semantic_read_imports(const SemanticInput *input, Semantic *out);
-/* Reads imports, evaluates, checks, elaborates. Errors go to diagnostics; false when there was one. */
+/* Reads imports, evaluates, checks, elaborates. Errors go to diagnostics; false when there was one. Of a library, where
+ * that will do, everything is checked that needs no model. */
 bool semantic_run(const SemanticInput *input, Semantic *out);
 
 /* `name type value (default …)` lines: --list-config. */

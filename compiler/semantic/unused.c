@@ -1,6 +1,5 @@
 /* What the elaboration of the model does not reach: blocks that nothing calls, and branches that are not taken. Every
- * name in them is looked up; a block whose inputs have known shapes is checked like one that is called, with inputs
- * made for it. Generic blocks cannot be: which shapes they are for, only a call says. */
+ * name in them is looked up; the shapes of the blocks are checked in trials.c. */
 #include <string.h>
 
 #include "semantic/elaborate.h"
@@ -92,60 +91,6 @@ static void check_item(Sem *sem, const Symbol *symbol) {
   check_names(sem, &frame, item->body, item->body_count, elaborated);
 }
 
-/* ---- shapes ---- */
-
-/* An input as if it came from the data; false when its type does not say which shape it has. */
-static bool make_input(Sem *sem, Frame *frame, const Input *input) {
-  Local local = {.name = input->name.text, .span = input->name.span, .is_value = true, .value = val_error()};
-  if (input->type) {
-    const TypeExpr *type = input->type;
-    Value value = {.kind = VALUE_DATA, .name = input->name.text, .span = input->name.span, .segment = NO_ID};
-    if (type->leading_run || type->dim_count > MAX_RANK || !type_dtype(sem, type, &value.dtype)) return false;
-    for (uint32_t i = 0; i < type->dim_count; i++) value.axes[i] = axis_of_expr(sem, frame->unit, NULL, type->dims[i]);
-    value.rank = (uint8_t)type->dim_count;
-    if (!check_tensor(sem, type->span, arena_printf(sem->arena, "input `%s`", input->name.text), value.rank,
-                      value.axes))
-      return false;
-    vec_push(sem->arena, &sem->graph->values, value);
-    local.value = val_tensor(sem->graph->values.count - 1);
-  }
-  add_local(sem, frame, local);
-  return true;
-}
-
-/* Calls the block and forgets what that adds to the program. */
-static void check_shapes(Sem *sem, Symbol *block) {
-  const Item *item = block->item;
-  uint32_t values = sem->graph->values.count, ops = sem->graph->ops.count, params = sem->graph->params.count,
-           drafts = sem->drafts.count, sums = sem->batch_sum.count;
-  Naming naming = {.prefix = ""};
-  Frame caller = {.unit = block->unit, /* of no block: nobody is told of this call */
-                  .naming = &naming,
-                  .call = item->name.span};
-  Expr call = {.kind = EXPR_CALL, .span = item->name.span, .name = item->name};
-  Expr **args = ARENA_ARRAY(sem->arena, Expr *, item->input_count + 1);
-  Name *names = ARENA_ARRAY(sem->arena, Name, item->input_count + 1);
-  uint32_t count = 0;
-  bool usable = true;
-  for (uint32_t i = 0; i < item->input_count && usable; i++) {
-    usable = make_input(sem, &caller, &item->inputs[i]);
-    if (!usable || !item->inputs[i].type) continue;
-    args[count] = ARENA_NEW(sem->arena, Expr);
-    *args[count++] = (Expr){.kind = EXPR_NAME, .span = item->inputs[i].name.span, .name = item->inputs[i].name};
-  }
-  Data first = sem->graph->data.at[0]; /* which the made inputs say they are */
-  sem->graph->data.at[0].ignores = false;
-  begin_segment(sem, block->name, item->name.span);
-  if (usable) call_block(sem, &caller, block, &call, count, args, names);
-  sem->current = NO_ID;
-  sem->graph->data.at[0] = first;
-  sem->graph->values.count = values;
-  sem->graph->ops.count = ops;
-  sem->graph->params.count = params;
-  sem->drafts.count = drafts;
-  if (sem->batch_sum.count > sums) sem->batch_sum.count = sums;
-}
-
 /* ---- reach ---- */
 
 static void reach_expr(Sem *sem, const Unit *unit, const Expr *expr, Symbols *reached);
@@ -185,17 +130,21 @@ static void warn_unused(Sem *sem) {
     Diag *diag =
         diag_warning(sem->diagnostics, "W0203", symbol->span, "block `%s` is not called by any model", symbol->name);
     if (symbol->item->size_count)
-      diag_note(diag, "it has sizes that only a call makes known: so far its names are checked, not its shapes");
+      diag_note(diag, "only a call makes its sizes known: what depends on their numbers is not checked");
     diag_help(diag, "call it, or remove it");
   }
 }
 
 void check_unused(Sem *sem) {
+  VEC(bool) uncalled = {0}; /* by the model: checking one block calls others */
+  for (uint32_t i = 0; i < sem->root->order.count; i++) {
+    const Symbol *symbol = sem->root->order.at[i];
+    vec_push(sem->arena, &uncalled, symbol->kind == SYMBOL_BLOCK && !symbol->called);
+  }
   for (uint32_t i = 0; i < sem->root->order.count && !diag_full(sem->diagnostics); i++) {
     Symbol *symbol = sem->root->order.at[i];
-    if (symbol->kind == SYMBOL_BLOCK && !symbol->called && !symbol->item->size_count && sem->graph->data.count)
-      check_shapes(sem, symbol);
+    if (uncalled.at[i]) check_uncalled(sem, symbol);
     if (symbol->kind == SYMBOL_BLOCK || symbol->kind == SYMBOL_MODEL) check_item(sem, symbol);
   }
-  if (!diag_errors(sem->diagnostics)) warn_unused(sem);
+  if (!diag_errors(sem->diagnostics) && sem->model) warn_unused(sem);
 }

@@ -162,6 +162,37 @@ void diag_help(Diag *diag, const char *format, ...) {
   va_end(arguments);
 }
 
+uint32_t diag_mark(const Diagnostics *all) {
+  return all->reports.count;
+}
+
+void diag_take_back(Diagnostics *all, uint32_t mark, DiagList *taken) {
+  for (uint32_t i = mark; i < all->reports.count; i++) {
+    vec_push(all->arena, taken, all->reports.at[i]);
+    if (all->reports.at[i]->level == DIAG_ERROR) all->errors--;
+  }
+  all->reports.count = mark;
+}
+
+void diag_put_back(Diagnostics *all, Diag *diag) {
+  bool full = diag->level == DIAG_ERROR ? diag_full(all) : diag_warnings(all) >= MOST_WARNINGS;
+  if (full || reported_before(all, diag)) return;
+  if (diag->level == DIAG_ERROR) all->errors++;
+  vec_push(all->arena, &all->reports, diag);
+}
+
+const char *diag_code(const Diag *diag) {
+  return diag->code;
+}
+
+Span diag_span(const Diag *diag) {
+  return diag->span;
+}
+
+const char *diag_sentence(const Diag *diag) {
+  return diag->message;
+}
+
 unsigned diag_errors(const Diagnostics *all) {
   return all->errors;
 }

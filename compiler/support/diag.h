@@ -49,6 +49,16 @@ void diag_help(Diag *diag, const char *format, ...) __attribute__((format(printf
 /* Warnings of this code (NULL: of all) are dropped, or kept again, from now on. */
 void diag_enable_warning(Diagnostics *all, const char *code, bool on);
 
+/* For passes that try something: how many reports there are, and what was reported since is taken back, in order, to be
+ * put back perhaps. */
+typedef VEC(Diag *) DiagList;
+uint32_t diag_mark(const Diagnostics *all);
+void diag_take_back(Diagnostics *all, uint32_t mark, DiagList *taken);
+void diag_put_back(Diagnostics *all, Diag *diag);
+const char *diag_code(const Diag *diag); /* "E0301" */
+Span diag_span(const Diag *diag);
+const char *diag_sentence(const Diag *diag);
+
 unsigned diag_errors(const Diagnostics *all);
 /* The sentence of the first error that was reported, NULL if there is none: for who tries something and goes on without. */
 const char *diag_first_error(const Diagnostics *all);

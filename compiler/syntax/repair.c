@@ -55,7 +55,7 @@ static void try_change(Search *search, uint32_t at, uint32_t removed, const Toke
   if (at + removed >= search->count) return; /* the last token ends the file or what is looked at */
   uint32_t rest = search->count - at - removed, count = at + added_count + rest;
   memcpy(search->copy, search->text, at * sizeof *search->copy);
-  memcpy(search->copy + at, added, added_count * sizeof *search->copy);
+  if (added_count) memcpy(search->copy + at, added, added_count * sizeof *search->copy);
   memcpy(search->copy + at + added_count, search->text + at + removed, rest * sizeof *search->copy);
   dry_copy(&search->run, &search->start);
   uint32_t end = reach(search->parser, &search->run, search->copy, count);
@@ -127,7 +127,7 @@ void repair_end(Parser *parser, Site site, const Repair *repair) {
   search.error = handed - 1 - begin;
   search.count = search.error + repair->ahead.count;
   Token *text = ARENA_ARRAY(parser->arena, Token, search.count);
-  memcpy(text, parser->handed.at + begin, search.error * sizeof *text);
+  if (search.error) memcpy(text, parser->handed.at + begin, search.error * sizeof *text);
   memcpy(text + search.error, repair->ahead.at, repair->ahead.count * sizeof *text);
   search.text = text;
   search.copy = ARENA_ARRAY(parser->arena, Token, search.count + 1);
