@@ -35,8 +35,8 @@ static bool sdpa_heads(Call *call, Id q_heads, Id k_heads, int64_t group) {
   if (group == 1 && h->size == g->size) return sdpa_axis(call, "heads axis", q_heads, k_heads, "q", "k");
   if (group < 1 || g->size < 1 || g->size > INT64_MAX / group || h->size != g->size * group) {
     Diag *diag = of_number(sem, report(sem, "E0308", call->slot[4] ? call->slot[4]->span : call->expr->span,
-                        "`sdpa`: q has %s heads and k has %s, which is not a group of %" PRId64,
-                        axis_text(sem, q_heads), axis_text(sem, k_heads), group));
+                                       "`sdpa`: q has %s heads and k has %s, which is not a group of %" PRId64,
+                                       axis_text(sem, q_heads), axis_text(sem, k_heads), group));
     if (g->size > 0 && h->size % g->size == 0)
       diag_help(diag, "group=%" PRId64 ": so many heads of q share one of k and v", h->size / g->size);
     return false;
@@ -72,10 +72,11 @@ Val rule_sdpa(Call *call) {
     return val_error();
   if (sem->graph->axes.at[v[3]].size != sem->graph->axes.at[q[3]].size)
     return fail_number(call, "E0308", call->expr->span, "`sdpa`: the last axis of v is %s, that of q is %s",
-                axis_text(sem, v[3]), axis_text(sem, q[3]));
+                       axis_text(sem, v[3]), axis_text(sem, q[3]));
   if (causal && sem->graph->axes.at[q[1]].size > sem->graph->axes.at[k[1]].size)
-    return fail_number(call, "E0308", call->expr->span, "`sdpa`: with causal=true, q has more positions (%s) than k (%s)",
-                axis_text(sem, q[1]), axis_text(sem, k[1]));
+    return fail_number(call, "E0308", call->expr->span,
+                       "`sdpa`: with causal=true, q has more positions (%s) than k (%s)", axis_text(sem, q[1]),
+                       axis_text(sem, k[1]));
   if (!whole_axis(call, q[1], call->expr->span) || !whole_axis(call, k[1], call->expr->span) ||
       !whole_axis(call, q[3], call->expr->span) || !whole_axis(call, v[3], call->expr->span))
     return val_error();
@@ -102,7 +103,7 @@ Val rule_rope(Call *call) {
   copy_axes(sem, x.value, axes);
   if (sem->graph->axes.at[axes[3]].size % 2)
     return fail_number(call, "E0308", call->slot[0]->span, "`rope` pairs the halves of the last axis, and %s is odd",
-                axis_text(sem, axes[3]));
+                       axis_text(sem, axes[3]));
   if (!whole_axis(call, axes[1], call->expr->span) || !whole_axis(call, axes[3], call->expr->span)) return val_error();
   Val y = emit(sem, OP_ROPE, call->expr->span, &x.value, 1, 4, axes);
   if (y.kind == VAL_ERROR) return y;

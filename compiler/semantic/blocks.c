@@ -396,10 +396,10 @@ Val call_block(Sem *sem, Frame *caller, Symbol *block, const Expr *expr, uint32_
                  .call = expr->span,
                  .depth = caller->depth + 1,
                  .loop_depth = sem->loop_depth};
-  block->called = true;
+  if (!sem->checking) block->called = true;
   if (is_recursive(sem, caller, block, expr)) return val_error();
   if (frame.depth > MAX_CALL_DEPTH) {
-    report(sem, "E0217", expr->span, "blocks call each other more than %d deep", MAX_CALL_DEPTH);
+    of_number(sem, report(sem, "E0217", expr->span, "blocks call each other more than %d deep", MAX_CALL_DEPTH));
     return val_error();
   }
   Arguments a = {.sem = sem, .caller = caller, .frame = &frame, .block = block, .expr = expr};
@@ -416,6 +416,6 @@ Val call_block(Sem *sem, Frame *caller, Symbol *block, const Expr *expr, uint32_
   exec_list(sem, &frame, item->body, item->body_count);
   Val result = diag_errors(sem->diagnostics) == errors ? check_result(sem, &frame, block) : val_error();
   sem->frame = outer;
-  if (diag_errors(sem->diagnostics) != errors) block->broken = true;
+  if (diag_errors(sem->diagnostics) != errors && !sem->trial) block->broken = true;
   return result;
 }

@@ -295,13 +295,14 @@ Val rule_batchnorm(Call *call) {
   if (eps < 0) return fail_number(call, "E0308", call->slot[1]->span, "`eps` must not be negative");
   if (!(momentum > 0 && momentum <= 1))
     return fail_number(call, "E0308", call->slot[2]->span,
-                "`momentum` is the share of a step in the running statistics, above 0 and at most 1, not %g", momentum);
+                       "`momentum` is the share of a step in the running statistics, above 0 and at most 1, not %g",
+                       momentum);
   Id axes[MAX_RANK];
   copy_axes(sem, x.value, axes);
   unsigned rank = value_at(sem, x.value)->rank;
   if (rank < 2 || axes[0] != sem->batch)
     return fail_number(call, "E0308", call->slot[0]->span, "`batchnorm` needs [batch, channels, ..], and `%s` is %s",
-                source_of(call, call->slot[0]), shape_text(sem, x.value));
+                       source_of(call, call->slot[0]), shape_text(sem, x.value));
   for (unsigned i = 2; i < rank; i++)
     if (!whole_axis(call, axes[i], call->slot[0]->span)) return val_error();
   Id inputs[3] = {x.value, running(call, "running_mean", axes[1], 0, momentum),

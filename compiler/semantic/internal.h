@@ -194,8 +194,9 @@ struct Sem {
   Span shard_span;
   const Expr *rate; /* lr = … */
 
-  /* trials.c: a block is checked without a call; it is a generic one; the errors of its trials that numbers decided */
-  bool trial, generic;
+  /* trials.c: a block that nothing calls is checked; its errors are taken back at first; it is generic; the errors that
+   * numbers decided */
+  bool checking, trial, generic;
   DiagList of_numbers;
   Table unknown;      /* names reported as unknown: told once */
   Table mistyped;     /* inputs reported as of another type: told once */

@@ -84,15 +84,16 @@ Val rule_dropout(Call *call) {
   Val x = tensor_arg(call, 0);
   if (!number_arg(call, 1, "p", 0, &p) || x.kind == VAL_ERROR) return val_error();
   if (!(p >= 0 && p < 1))
-    return fail_number(call, "E0308", call->slot[1]->span, "`p` is the share that is dropped, from 0 to below 1, not %g", p);
+    return fail_number(call, "E0308", call->slot[1]->span,
+                       "`p` is the share that is dropped, from 0 to below 1, not %g", p);
   const char *purpose = naming_child(sem, call->frame->naming, "dropout");
   if (p == 0) return x;
   Id axes[MAX_RANK];
   copy_axes(sem, x.value, axes);
   if (!value_at(sem, x.value)->rank || axes[0] != sem->batch)
     return fail_number(call, "E0308", call->slot[0]->span,
-                "`dropout` needs a tensor that starts with the batch axis, and `%s` is %s",
-                source_of(call, call->slot[0]), shape_text(sem, x.value));
+                       "`dropout` needs a tensor that starts with the batch axis, and `%s` is %s",
+                       source_of(call, call->slot[0]), shape_text(sem, x.value));
   Val y = emit(sem, OP_DROPOUT, call->expr->span, &x.value, 1, value_at(sem, x.value)->rank, axes);
   if (y.kind == VAL_ERROR) return y;
   op_of(sem, y)->real[0] = p;

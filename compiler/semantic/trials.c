@@ -104,20 +104,16 @@ static void call_once(Sem *sem, Symbol *block, const Trial *trial) {
   call_block(sem, &caller, block, &call, count, args, names);
 }
 
-/* Calls the block and forgets what that adds to the program and says about blocks. */
+/* Calls the block and forgets what that adds to the program. */
 static void call_and_forget(Sem *sem, Symbol *block, const Trial *trial) {
   uint32_t values = sem->graph->values.count, ops = sem->graph->ops.count, params = sem->graph->params.count,
            drafts = sem->drafts.count, sums = sem->batch_sum.count, data = sem->graph->data.count;
-  uint32_t blocks = sem->root->order.count;
-  bool *called = ARENA_ARRAY(sem->arena, bool, blocks), *broken = ARENA_ARRAY(sem->arena, bool, blocks);
-  for (uint32_t i = 0; i < blocks; i++) {
-    called[i] = sem->root->order.at[i]->called;
-    broken[i] = sem->root->order.at[i]->broken;
-  }
   if (!data) vec_push(sem->arena, &sem->graph->data, (Data){.name = "data", .span = block->span}); /* a library */
   Data first = sem->graph->data.at[0]; /* which the made inputs say they are */
   sem->graph->data.at[0].ignores = false;
+  sem->checking = true;
   call_once(sem, block, trial);
+  sem->checking = false;
   sem->current = NO_ID;
   sem->graph->data.at[0] = first;
   sem->graph->data.count = data;
@@ -126,10 +122,6 @@ static void call_and_forget(Sem *sem, Symbol *block, const Trial *trial) {
   sem->graph->params.count = params;
   sem->drafts.count = drafts;
   if (sem->batch_sum.count > sums) sem->batch_sum.count = sums;
-  for (uint32_t i = 0; i < blocks; i++) {
-    sem->root->order.at[i]->called = called[i];
-    if (sem->trial) sem->root->order.at[i]->broken = broken[i];
-  }
 }
 
 /* ---- what all trials report ---- */
