@@ -32,7 +32,7 @@ with tempfile.TemporaryDirectory() as place:
     rates = subprocess.run([gemm, threads], check=True, capture_output=True, text=True).stdout
     subprocess.run([program, "--threads=" + threads, "--data=" + text, "--steps=12", "--log=" + log], check=True, stdout=subprocess.DEVNULL)
     with open(log) as file:
-        seconds = statistics.median(json.loads(line)["step_ms"] for line in list(file)[2:]) / 1000
+        seconds = statistics.median(line["step_ms"] for line in list(map(json.loads, file))[2:] if "step" in line) / 1000
     plan = json.loads(subprocess.run([os.path.join(build, "pdc"), "--emit=plan", example], check=True, capture_output=True, text=True).stdout)
     flops = sum(sum(chunk["flops"].values()) for chunk in plan["chunks"]) * plan["batch"]["microbatches"]
     line = next(line for line in rates.splitlines() if re.match(r"NT +256 +3072 +768 ", line))

@@ -81,11 +81,11 @@ def environment(program, *options):
 
 
 def train(program, steps, data, head=(), **variables):
-    """The log's lines of a run."""
+    """The log's lines of a run's steps."""
     log = os.path.join(place, "log.jsonl")
     run([*head, program, "--steps=%d" % steps, "--seed=3", "--data=" + data, "--log=" + log], env=dict(environment(program), **variables))
     with open(log) as file:
-        return [json.loads(line) for line in file]
+        return [line for line in map(json.loads, file) if "step" in line]
 
 
 def text_file(size):

@@ -82,7 +82,7 @@ with tempfile.TemporaryDirectory() as place:
         prediction = json.loads(said([os.path.join(build, "pdc"), "--emit=plan", *defines, source]))["prediction"]
         said([program, "--data=" + text, "--steps=%d" % STEPS, "--threads=1", "--log=" + log])
         with open(log) as file:
-            lines = [json.loads(line) for line in file]
+            lines = [line for line in map(json.loads, file) if "step" in line]
         measured = min(line["step_ms"] for line in lines[1:])
         losses[(pp, dp, tp, kind)] = [line["loss"] for line in lines]
         exposed, step = prediction["exposed_ns"], prediction["step_ns"]

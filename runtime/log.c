@@ -142,7 +142,30 @@ bool pd_log_step(pd_log *log, const pd_step_record *record, pd_problem *problem)
   put_number(&l, record->seconds * 1e3);
   put(&l, ", \"tokens_per_s\": ");
   put_number(&l, record->seconds > 0 ? (double)record->tokens / record->seconds : 0);
+  if (record->mfu > 0) {
+    put(&l, ", \"mfu\": ");
+    put_number(&l, record->mfu);
+  }
   put(&l, "}");
+  return send_line(log, &l, problem);
+}
+
+double pd_mfu(double flops, double seconds, double peak) {
+  return seconds > 0 && peak > 0 ? flops / seconds / peak : 0;
+}
+
+bool pd_log_use(pd_log *log, const pd_use_record *record, pd_problem *problem) {
+  if (log->file == NULL) return true;
+  line l = {.length = 0};
+  put(&l, "{\"use\": {\"step\": %" PRId64 ", \"steps\": %" PRId64 ", \"step_ms\": ", record->step, record->steps);
+  put_number(&l, record->seconds * 1e3);
+  put(&l, ", \"flops\": ");
+  put_number(&l, record->flops);
+  put(&l, ", \"peak_flops\": ");
+  put_number(&l, record->peak);
+  put(&l, ", \"peak\": \"%s\", \"mfu\": ", record->peak_measured ? "measured" : "declared");
+  put_number(&l, pd_mfu(record->flops, record->seconds, record->peak));
+  put(&l, "}}");
   return send_line(log, &l, problem);
 }
 

@@ -29,7 +29,21 @@ typedef struct pd_step_record {
   double loss, grad_norm, rate;
   int64_t tokens; /* of this step, all replicas; samples when the model has no token axis */
   double seconds;
+  double mfu; /* pd_mfu of this step; 0: the peak is not declared, and the log has none */
 } pd_step_record;
+
+/* How much of the machine a run used, without its first step, which is slow. */
+typedef struct pd_use_record {
+  int64_t step;       /* the last one */
+  int64_t steps;      /* how many there were after the first */
+  double seconds;     /* of one of them, on average */
+  double flops;       /* operations of a step */
+  double peak;        /* operations a second of all ranks */
+  bool peak_measured; /* not declared */
+} pd_use_record;
+/* Model FLOPs utilisation: the share of `peak` (operations a second) that `flops` operations in `seconds` are; 0 when
+ * one of the two is not known. */
+double pd_mfu(double flops, double seconds, double peak);
 
 typedef struct pd_metric {
   const char *name;
@@ -44,6 +58,8 @@ typedef struct pd_log {
 /* Starts the file anew; with `steps` above 0, goes on with one that is there, after its lines of steps up to that one. */
 bool pd_log_open(pd_log *log, const char *path, int64_t steps, pd_problem *problem);
 bool pd_log_step(pd_log *log, const pd_step_record *record, pd_problem *problem);
+/* {"use": {"step": …, "steps": …, "step_ms": …, "flops": …, "peak_flops": …, "peak": "declared" or "measured", "mfu": …}} */
+bool pd_log_use(pd_log *log, const pd_use_record *record, pd_problem *problem);
 /* {"eval": {"step": …, "loss": …, "samples": …, metrics…}} */
 bool pd_log_eval(pd_log *log, int64_t step, double loss, int64_t samples, const pd_metric *metrics, int count,
                  pd_problem *problem);

@@ -133,6 +133,22 @@ static void show_updates(const pd_pipeline *pipeline) {
       pd_list_updates(pipeline), pipeline->step, pipeline->step == 1 ? "" : "es", staleness, versions);
 }
 
+/* Steps between saves that save nothing, or never. */
+static void warn_of_saving(const pd_run *run) {
+  const pd_options *options = &run->options;
+  const int64_t every = options->save_every, next = every > 0 ? (run->position.step / every + 1) * every : 0;
+  if (every <= 0 || options->steps <= run->position.step) return;
+  if (options->save == NULL && options->checkpoint == NULL) {
+    printf("warning: save_every = %" PRId64
+           " has no place to save to; start the program with --checkpoint=DIR or --save=W.safetensors\n",
+           every);
+  } else if (next > options->steps) {
+    printf("warning: save_every = %" PRId64 " is not reached in steps %" PRId64 " to %" PRId64
+           "; what is saved is the end\n",
+           every, run->position.step + 1, options->steps);
+  }
+}
+
 void pd_progress_table(const pd_run *run) {
   if (run->world.rank != 0 || run->options.quiet) return;
   const pd_program *program = run->program;
@@ -165,12 +181,7 @@ void pd_progress_table(const pd_run *run) {
   if (machine->bound) {
     puts("warning: this process is held to one core of a machine with more; start mpirun with --bind-to none");
   }
-  if (run->options.save_every > 0 && run->options.save == NULL && run->options.checkpoint == NULL &&
-      run->options.steps > 0) {
-    printf("warning: train.save_every = %" PRId64
-           " has no file to save to; start the program with --save=W.safetensors\n",
-           program->save_every);
-  }
+  warn_of_saving(run);
   fflush(stdout);
 }
 
@@ -183,6 +194,7 @@ void pd_progress_begin(pd_progress *progress, const pd_run *run) {
                             .total = run->options.steps,
                             .unit = run->program->tokens_are_samples ? "samples" : "tokens",
                             .flops = run->program->step_flops,
+                            .peak = run->program->peak_flops * run->world.size,
                             .predicted = run->plan.predicted_seconds,
                             .began = pd_now()};
   progress->terminal = progress->shows && pd_launch_terminal();
@@ -244,6 +256,18 @@ void pd_progress_say(pd_progress *progress, bool always, const char *format, ...
   fflush(stdout);
 }
 
+bool pd_progress_use(const pd_progress *progress, int64_t last, pd_use_record *use) {
+  const int64_t steps = progress->done - 1;
+  if (steps < 1 || !(progress->peak > 0)) return false;
+  *use = (pd_use_record){.step = last,
+                         .steps = steps,
+                         .seconds = progress->after_first / (double)steps,
+                         .flops = progress->flops,
+                         .peak = progress->peak,
+                         .peak_measured = progress->peak_measured};
+  return true;
+}
+
 void pd_progress_end(pd_progress *progress) {
   if (!progress->shows || progress->done == 0) return;
   const double seconds = pd_now() - progress->began;
@@ -252,12 +276,11 @@ void pd_progress_end(pd_progress *progress) {
   progress->drawn = false;
   printf("%" PRId64 " step%s in %s, %s %s/s\n", progress->done, plural(progress->done), pd_figure_time(seconds, time),
          pd_figure_count(seconds > 0 ? (double)progress->tokens / seconds : 0, speed), progress->unit);
-  if (progress->peak > 0 && progress->done > 1) {
-    const double rate = progress->flops * (double)(progress->done - 1) / progress->after_first;
+  pd_use_record use;
+  if (pd_progress_use(progress, 0, &use)) {
     printf("use of the machine (MFU): %.3g %% = %.4g GFLOP a step (F, I and W) / %.4g s / %.4g GFLOP/s (%s)\n",
-           100 * rate / progress->peak, progress->flops * 1e-9, progress->after_first / (double)(progress->done - 1),
-           progress->peak * 1e-9,
-           progress->peak_measured ? "large products on all ranks at once, measured now" : "cluster.flops x ranks");
+           100 * pd_mfu(use.flops, use.seconds, use.peak), use.flops * 1e-9, use.seconds, use.peak * 1e-9,
+           use.peak_measured ? "large products on all ranks at once, measured now" : "cluster.flops x ranks");
   }
   if (progress->predicted > 0 && progress->done > 1) {
     char measured[PD_FIGURE], predicted[PD_FIGURE];

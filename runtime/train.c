@@ -176,12 +176,14 @@ static pd_step_record train_step(pd_run *run, step_state *state, int64_t index) 
   feed_step(run, (uint64_t)index, state);
   const double rate = pd_rate_at(program, inside ? index : state->updates);
   const step_result result = inside ? step_updating(run, state, index, rate) : step_once(run, state, index, rate);
+  const double seconds = pd_now() - began;
   const pd_step_record record = {.step = index + 1,
                                  .loss = state->results[0],
                                  .grad_norm = result.norm,
                                  .rate = rate,
                                  .tokens = program->batch * program->tokens_per_sample,
-                                 .seconds = pd_now() - began};
+                                 .seconds = seconds,
+                                 .mfu = pd_mfu(program->step_flops, seconds, run->progress.peak)};
   if (result.skipped > 0 && !inside) {
     pd_progress_say(&run->progress, true, "step %" PRId64 ": no target counts; skipped, nothing was updated",
                     index + 1);
@@ -222,13 +224,11 @@ static bool due(int64_t step, int64_t every) {
   return every > 0 && step % every == 0;
 }
 
-/* What the run could have done at most, for its last lines. */
+/* What the run could have done at most, for its last lines, if the program does not declare it. */
 static void measure_peak(pd_run *run) {
   pd_progress *progress = &run->progress;
-  if (run->options.quiet || progress->done < 2) return; /* the same on all ranks */
-  progress->peak = run->program->peak_flops * run->world.size;
-  progress->peak_measured = progress->peak <= 0;
-  if (!progress->peak_measured) return;
+  if (run->options.quiet || progress->done < 2 || progress->peak > 0) return; /* the same on all ranks */
+  progress->peak_measured = true;
   progress->peak = pd_engine_product_rate(run->engine);
   pd_sum_double(run->world.all, &progress->peak, 1);
 }
@@ -269,5 +269,9 @@ void pd_train(pd_run *run) {
   }
   measure_peak(run);
   pd_progress_end(&run->progress);
+  pd_use_record use;
+  if (pd_progress_use(&run->progress, run->position.step, &use) && !pd_log_use(&run->log, &use, &problem)) {
+    pd_fail(PD_EXIT_USAGE, "%s", problem.text);
+  }
   state_free(&state);
 }

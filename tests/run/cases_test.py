@@ -1128,12 +1128,12 @@ def test_log_has_one_whole_line_a_step_in_order():
     targets = [[0], [1], [2], [3]]
     program = harness.build(ROW, {**F64, "global": 4, "length": 1, **layout(pp=2, dp=2, tp=2), "optimizer.lr": 0.01})
     run = train(program, "--steps=200", data=row_data(targets), init=ROW_START)
-    check([line["step"] for line in run.lines] == list(range(1, 201)), "steps 1 to 200 in order")
+    check([line["step"] for line in run.steps] == list(range(1, 201)), "steps 1 to 200 in order")
     close(run.losses[0], 1.508072, 5e-7, "loss of step 1")
-    check({line["tokens"] for line in run.lines} == {4}, "4 tokens a step, whatever tp and pp")
+    check({line["tokens"] for line in run.steps} == {4}, "4 tokens a step, whatever tp and pp")
     printed = re.findall(r"^step (\d+)/200  loss \d+\.\d+  norm \S+  lr \S+ .*tokens/s .*$", run.result.out, re.M)
     check(printed == [str(i) for i in range(1, 201)], "one printed line a step: " + run.result.out[:1500])
-    for line in run.lines:
+    for line in run.steps:
         close(line["tokens_per_s"], 4 / (line["step_ms"] / 1000), 1e-6, "tokens per second")
 
 

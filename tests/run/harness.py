@@ -225,11 +225,16 @@ class Run:
 
     @property
     def steps(self):
-        return [line for line in self.lines if "eval" not in line]
+        return [line for line in self.lines if "step" in line]
 
     @property
     def evals(self):
         return [line["eval"] for line in self.lines if "eval" in line]
+
+    @property
+    def use(self):
+        """How much of the machine was used: the last line of a run that knows a peak."""
+        return self.lines[-1]["use"]
 
     @property
     def losses(self):
