@@ -55,10 +55,12 @@ typedef struct pd_log {
   FILE *file; /* NULL: no log */
   const char *path;
 } pd_log;
-/* Starts the file anew; with `steps` above 0, goes on with one that is there, after its lines of steps up to that one. */
+/* Starts the file anew; with `steps` above 0, goes on with one that is there, after its lines of steps up to that one.
+ */
 bool pd_log_open(pd_log *log, const char *path, int64_t steps, pd_problem *problem);
 bool pd_log_step(pd_log *log, const pd_step_record *record, pd_problem *problem);
-/* {"use": {"step": …, "steps": …, "step_ms": …, "flops": …, "peak_flops": …, "peak": "declared" or "measured", "mfu": …}} */
+/* {"use": {"step": …, "steps": …, "step_ms": …, "flops": …, "peak_flops": …, "peak": "declared" or "measured", "mfu":
+ * …}} */
 bool pd_log_use(pd_log *log, const pd_use_record *record, pd_problem *problem);
 /* {"eval": {"step": …, "loss": …, "samples": …, metrics…}} */
 bool pd_log_eval(pd_log *log, int64_t step, double loss, int64_t samples, const pd_metric *metrics, int count,
