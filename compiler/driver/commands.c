@@ -28,6 +28,13 @@ const Command *command_find(const char *name) {
   return NULL;
 }
 
+const char *commands_nearest(const char *word) {
+  const char *best = edit_distance(word, "check", 2) <= 2 ? "check" : NULL;
+  for (int i = 0; i < COMMAND_COUNT && !best; i++)
+    if (strlen(commands[i].name) > 3 && edit_distance(word, commands[i].name, 2) <= 2) best = commands[i].name;
+  return best;
+}
+
 void commands_help(void) {
   for (int i = 0; i < COMMAND_COUNT; i++) printf("       pdc %-30s %s\n", commands[i].usage, commands[i].help);
 }

@@ -16,6 +16,8 @@ typedef struct Command {
 
 /* NULL if `name` is no command. */
 const Command *command_find(const char *name);
+/* The command that a word is almost, `check` included; NULL: none. */
+const char *commands_nearest(const char *word);
 /* A line per command, as in --help. */
 void commands_help(void);
 

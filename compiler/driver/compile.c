@@ -69,7 +69,7 @@ static bool write_text(const Compilation *c, const char *path, const Text *text)
 
 /* The C file, and beside it the plan and the kernels of a CUDA program. */
 static int deliver_c(Compilation *c, const Options *o, const char *name) {
-  const char *path = o->output ? o->output : arena_printf(c->arena, "%s.c", name);
+  const char *path = o->output ? o->output : o->print_c ? "-" : arena_printf(c->arena, "%s.c", name);
   if (!write_text(c, path, &c->c)) return EXIT_USAGE;
   struct stat status;
   if (strcmp(path, "-") == 0 || (stat(path, &status) == 0 && !S_ISREG(status.st_mode)))

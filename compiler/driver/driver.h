@@ -27,6 +27,7 @@ typedef struct Options {
   DiagFormat diagnostics;
   const char *color; /* auto, always, never */
   const char *cc, *cxx;
+  bool print_c; /* EMIT_C: to standard output, not into a file */
   bool verbose, show_commands, save_temps, warnings_are_errors, debug;
   VEC(WarningSwitch) warnings;
   bool dependencies;           /* -MD */

@@ -1,6 +1,8 @@
 /* The option table: the parser and --help come from it. */
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
+#include <unistd.h>
 
 #include "driver/command_line.h"
 #include "driver/commands.h"
@@ -61,7 +63,7 @@ static const struct {
 
 static int explain(const char *code) {
   for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
-    if (strcmp(codes[i].code, code) == 0) {
+    if (strcasecmp(codes[i].code, code) == 0) {
       printf("%s: %s\n\n%s\n", codes[i].code, codes[i].title, codes[i].text);
       return EXIT_OK;
     }
@@ -106,7 +108,10 @@ static int choose_emit(const char *value, EmitKind *emit) {
       *emit = kinds[i].kind;
       return -1;
     }
-  return usage_error("--emit=%s: choose one of ast, ir, dot, sharding, memory, schedule, plan, deps, c, svg, html, trace", value);
+  fprintf(stderr, "pdc: --emit=%s: choose one of", value);
+  for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) fprintf(stderr, "%s %s", i ? "," : "", kinds[i].name);
+  fprintf(stderr, "\n");
+  return EXIT_USAGE;
 }
 
 /* -Wall, -Wno-all, -WNAME, -Wno-NAME, -Wno-error. */
@@ -155,9 +160,12 @@ static int apply(Arena *arena, void *into, const OptionRow *row, const char *val
     break;
   }
   case OPTION_IMPORT: vec_push(arena, &o->import_dirs, value); break;
-  case OPTION_SOURCE: o->emit = EMIT_C; break;
+  case OPTION_SOURCE:
+    o->emit = EMIT_C;
+    o->print_c = false;
+    break;
   case OPTION_CHECK: o->emit = EMIT_CHECK; break;
-  case OPTION_EMIT: return choose_emit(value, &o->emit);
+  case OPTION_EMIT: o->print_c = true; return choose_emit(value, &o->emit);
   case OPTION_MODEL: o->model = value; break;
   case OPTION_LIST_CONFIG: o->emit = EMIT_CONFIG; break;
   case OPTION_TARGET:
@@ -209,7 +217,19 @@ static int apply(Arena *arena, void *into, const OptionRow *row, const char *val
 
 static int take_input(void *into, const char *word) {
   Options *o = into;
-  if (o->input) return usage_error("one program at a time: `%s` is a second input", word);
+  if (o->input) {
+    if (strcmp(o->input, "check") == 0 && access(o->input, F_OK) != 0) { /* behind an option */
+      o->emit = EMIT_CHECK;
+      o->input = word;
+      return -1;
+    }
+    const char *command = commands_nearest(o->input);
+    if (command && access(o->input, F_OK) != 0) {
+      fprintf(stderr, "pdc: there is no command `%s`; did you mean `%s`?\n", o->input, command);
+      return EXIT_USAGE;
+    }
+    return usage_error("one program at a time: `%s` is a second input", word);
+  }
   o->input = word;
   return -1;
 }
@@ -238,5 +258,7 @@ int options_parse(Arena *arena, int argc, char **argv, Options *o) {
     fprintf(stderr, "pdc: no input file; usage: pdc [options] FILE.pd (pdc --help lists the options)\n");
     return EXIT_USAGE;
   }
+  if (o->dependency_file && !o->dependencies && o->emit != EMIT_DEPENDENCIES)
+    return usage_error("-MF %s: this names the file of -M or -MD, and neither is given", o->dependency_file);
   return choose_target(arena, o);
 }

@@ -283,9 +283,17 @@ static bool fits_default(Arguments *a, const Input *input, const Expr *given, Co
 static bool evaluate_arguments(Arguments *a) {
   Sem *sem = a->sem;
   const Item *item = a->block->item;
-  bool usable = true;
+  bool usable = true, misplaced = false; /* a tensor stands where a constant does: then no tensor is missing */
+  for (uint32_t i = 0; i < item->input_count; i++)
+    if (a->given[i]) a->values[i] = eval(sem, a->caller, a->given[i]);
+  for (uint32_t i = 0; i < item->input_count; i++)
+    misplaced |= a->given[i] && !item->inputs[i].type && a->values[i].kind == VAL_TENSOR;
   for (uint32_t i = 0; i < item->input_count; i++) {
     const Input *input = &item->inputs[i];
+    if (!a->given[i] && misplaced && input->type) {
+      usable = false;
+      continue;
+    }
     if (!a->given[i]) {
       if (input->type || !input->value) {
         Diag *diag = report(sem, "E0215", a->expr->span, "block `%s` needs the input `%s`", a->expr->name.text,
@@ -298,7 +306,7 @@ static bool evaluate_arguments(Arguments *a) {
       }
       continue;
     }
-    Val v = a->values[i] = eval(sem, a->caller, a->given[i]);
+    Val v = a->values[i];
     if (v.kind == VAL_ERROR) {
       usable = false;
     } else if (input->type ? v.kind != VAL_TENSOR : v.kind != VAL_NUMBER) {

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "semantic/internal.h"
+#include "semantic/sections.h"
 
 enum { MAX_CONST_DEPTH = 4000 };
 
@@ -221,6 +221,10 @@ void alias_help(const char *name, Diag *diag) {
       {"randn", "it is called `normal(std)`"},
       {"he", "it is called `kaiming(fan_in)`"},
       {"glorot", "it is called `xavier(fan_in, fan_out)`"},
+      {"yes", "write `true`; `on` and `off` are for sections"},
+      {"no", "write `false`; `on` and `off` are for sections"},
+      {"on", "write `true`; `on` and `off` are for sections"},
+      {"off", "write `false`; `on` and `off` are for sections"},
       {"True", "write `true`"},
       {"False", "write `false`"},
       {"None", "leave it out"}};
@@ -228,16 +232,39 @@ void alias_help(const char *name, Diag *diag) {
     if (!strcmp(rows[i][0], name)) diag_help(diag, "%s", rows[i][1]);
 }
 
-/* Where a loop of this body assigns a name, which ends with the loop; NULL: nowhere. */
-static const Name *assigned_in_loop(Stmt *const *body, uint32_t count, const char *name, bool in_loop) {
+bool is_told_owner(Sem *sem, const Unit *unit, Frame *frame, const char *dotted) {
+  const char *owner = intern(sem->names, dotted, (size_t)(strchr(dotted, '.') - dotted));
+  if (section_index(owner) >= 0 || find_local(frame, owner) || unit_symbol(unit, owner)) return false;
+  return !first_unknown(sem, intern_str(sem->names, arena_printf(sem->arena, "%s.", owner)));
+}
+
+bool offer_imported(const Unit *unit, const char *name, unsigned kinds, Diag *diag) {
+  for (uint32_t i = 0; i < unit->order.count; i++) {
+    const Symbol *import = unit->order.at[i];
+    const Symbol *inner = import->kind == SYMBOL_IMPORT && import->import ? unit_symbol(import->import, name) : NULL;
+    if (!inner || !(kinds >> inner->kind & 1)) continue;
+    diag_help(diag, "did you mean `%s.%s`?", import->name, name);
+    return true;
+  }
+  return false;
+}
+
+/* Where a body assigns a name inside of a loop or a branch that ends before `place`, and inside of which; NULL:
+ * nowhere. `inside` is that of the body itself. */
+static const Name *assigned_inside(Stmt *const *body, uint32_t count, const char *name, Span place,
+                                   const Stmt **inside) {
   const Name *found = NULL;
   for (uint32_t i = 0; i < count && !found; i++) {
-    const Stmt *stmt = body[i];
-    for (uint32_t k = 0; in_loop && k < stmt->target_count && !found; k++)
+    const Stmt *stmt = body[i], *outer = *inside;
+    bool ends = stmt->span.file == place.file && stmt->span.end <= place.begin;
+    for (uint32_t k = 0; outer && k < stmt->target_count && !found; k++)
       if (stmt->targets[k].text == name) found = &stmt->targets[k];
-    bool inside = in_loop || stmt->kind == STMT_REPEAT;
-    if (!found) found = assigned_in_loop(stmt->body, stmt->body_count, name, inside);
-    if (!found) found = assigned_in_loop(stmt->otherwise, stmt->otherwise_count, name, inside);
+    if (outer && stmt->index.text == name && !found) found = &stmt->index;
+    if (!outer && ends && (stmt->kind == STMT_REPEAT || stmt->kind == STMT_IF)) *inside = stmt;
+    if (!outer && ends && stmt->kind == STMT_REPEAT && stmt->index.text == name) found = &stmt->index;
+    if (!found) found = assigned_inside(stmt->body, stmt->body_count, name, place, inside);
+    if (!found) found = assigned_inside(stmt->otherwise, stmt->otherwise_count, name, place, inside);
+    if (!found) *inside = outer;
   }
   return found;
 }
@@ -247,6 +274,7 @@ void report_unknown_name(Sem *sem, Unit *unit, Frame *frame, const Name *name) {
   Symbol *import = dot ? unit_symbol(unit, intern(sem->names, name->text, (size_t)(dot - name->text))) : NULL;
   if (import && import->kind == SYMBOL_IMPORT && !import->import) return; /* not found, reported */
   if (!first_unknown(sem, name->text)) return;
+  if (dot && !import && is_told_owner(sem, unit, frame, name->text)) return;
   Diag *diag = report(sem, "E0201", name->span, "unknown name `%s`", name->text);
   Spelling spelling = spelling_of(name->text);
   if (import && import->kind == SYMBOL_IMPORT && import->import) {
@@ -262,10 +290,20 @@ void report_unknown_name(Sem *sem, Unit *unit, Frame *frame, const Name *name) {
   spelling_symbols(&spelling, unit, 1u << SYMBOL_CONST | 1u << SYMBOL_DIM);
   if (dot) spelling_keys(&spelling, sem);
   const Item *item = frame && frame->symbol ? frame->symbol->item : NULL;
-  const Name *ended = item ? assigned_in_loop(item->body, item->body_count, name->text, false) : NULL;
-  if (ended) {
+  const Stmt *inside = NULL;
+  const Name *ended = item ? assigned_inside(item->body, item->body_count, name->text, name->span, &inside) : NULL;
+  if (ended && inside->index.text == name->text) {
+    diag_label(diag, ended->span, "the index `%s` ends with its loop", name->text);
+    return;
+  }
+  if (ended && inside->kind == STMT_REPEAT) {
     diag_label(diag, ended->span, "`%s` is assigned in a loop, and ends with it", name->text);
     diag_help(diag, "give `%s` a value before the loop, so that it goes from trip to trip and beyond", name->text);
+    return;
+  }
+  if (ended) {
+    diag_label(diag, ended->span, "`%s` is assigned in a branch that is not taken", name->text);
+    diag_help(diag, "give `%s` a value in the other branch too, or before the `if`", name->text);
     return;
   }
   for (Frame *f = frame ? frame->caller : NULL; f && f->symbol; f = f->caller) {
@@ -289,11 +327,18 @@ void report_unknown_name(Sem *sem, Unit *unit, Frame *frame, const Name *name) {
     diag_note(diag, "a tensor has no members; its sizes are those of its axes, which have names: `seq`, `embed`");
     return;
   }
-  if (dot && !spelling.best) diag_note(diag, "`%.*s` is no import", (int)(dot - name->text), name->text);
+  if (dot && !spelling.best) {
+    int length = (int)(dot - name->text);
+    diag_note(diag, "`%.*s` is no import", length, name->text);
+    diag_help(diag, "import what has it: `import \"%s.pd\" as %.*s;`",
+              length == 2 && !strncmp(name->text, "nn", 2) ? "std/nn" : "...", length, name->text);
+  }
   if (name->text[0] >= '0' && name->text[0] <= '9')
     diag_note(diag, "numbers take K M B T (powers of 1000) and KiB MiB GiB: 80GiB, 1.5M");
-  spelling_help(&spelling, diag);
-  if (!spelling.best) alias_help(name->text, diag);
+  if (!dot && offer_imported(unit, name->text, 1u << SYMBOL_CONST | 1u << SYMBOL_DIM, diag)) return;
+  bool word = !strcmp(name->text, "on") || !strcmp(name->text, "off") || !strcmp(name->text, "no");
+  if (!word) spelling_help(&spelling, diag);
+  if (word || !spelling.best) alias_help(name->text, diag);
 }
 
 Const symbol_const(Sem *sem, Symbol *symbol) {

@@ -297,7 +297,8 @@ static void finish_params(Cut *cut) {
     if (cut->reaches_loss[i] || param->statistic) continue;
     Diag *diag = diag_warning(cut->sem->diagnostics, "W0201", param->span,
                               "parameter `%s` has no influence on the loss", param->name);
-    diag_note(diag, has_no_trips(param) ? "it is left out: no trip of its loop uses it for the loss or a metric"
+    if (!param->frozen)
+      diag_note(diag, has_no_trips(param) ? "it is left out: no trip of its loop uses it for the loss or a metric"
                                         : "its gradient is zero: training leaves it as it is, but for weight decay");
     diag_help(diag, "use it, or remove it");
   }

@@ -22,13 +22,16 @@ static const Expr *parse_define(Sem *sem, const Define *define) {
     report(sem, "E0209", place, "-D %s has no value", define->name);
     return NULL;
   }
-  const char *text = arena_printf(sem->arena, "const value = %s;\n", define->value);
+  /* what is parsed and what is shown: the value at the same place in both */
+  const char *shown = arena_printf(sem->arena, "pdc -D %s=%s", define->name, define->value);
+  const char *text = arena_printf(sem->arena, "dim v=%*s%s;\n", (int)strlen(define->name) + 2, "", define->value);
   uint32_t file =
       diag_add_source(sem->diagnostics, arena_printf(sem->arena, "-D %s", define->name), text, strlen(text));
   unsigned errors = diag_errors(sem->diagnostics);
   const Module *module = syntax_parse(sem->arena, sem->names, sem->diagnostics, file);
+  diag_show_source(sem->diagnostics, file, shown, strlen(shown));
   if (diag_errors(sem->diagnostics) != errors) return NULL;
-  if (module->item_count == 1 && module->items[0]->kind == ITEM_CONST && module->items[0]->binding_count == 1)
+  if (module->item_count == 1 && module->items[0]->kind == ITEM_DIM && module->items[0]->binding_count == 1)
     return module->items[0]->bindings[0].value;
   report(sem, "E0209", command_line(sem, arena_printf(sem->arena, "-D %s=%s", define->name, define->value)),
          "-D %s needs one value", define->name);
@@ -52,6 +55,8 @@ static const Expr *star_expr(Sem *sem, const Define *define) {
 
 static const Expr *define_value(Sem *sem, const Define *define, bool text) {
   size_t length = strlen(define->value);
+  bool file = strncmp(define->name, "data.", 5) == 0; /* "" is the file that there is none of */
+  if (!length && text && !file) return parse_define(sem, define);
   bool quoted = length >= 2 && define->value[0] == '"' && define->value[length - 1] == '"';
   if (text && !quoted)
     return string_expr(sem, define->value,
@@ -84,14 +89,16 @@ static void define_const(Sem *sem, const Define *define) {
   if (symbol && symbol->kind == SYMBOL_CONST && symbol->config) {
     const Expr *value = define_value(sem, define, symbol->declared && symbol->declared->kind == EXPR_STRING);
     if (value) symbol->value = value;
+    if (value) symbol->defined = true;
     return;
   }
   Span span = command_line(sem, arena_printf(sem->arena, "-D %s=%s", define->name, define->value));
   if (symbol) {
     Diag *diag = report(sem, "E0209", span, "-D %s: `%s` is not a `config const`", define->name, define->name);
     diag_label(diag, symbol->span, "declared here");
-    diag_help(diag,
-              symbol->kind == SYMBOL_DIM ? "give the dim a `config const` as its size" : "declare it `config const`");
+    if (symbol->kind == SYMBOL_DIM || symbol->kind == SYMBOL_CONST)
+      diag_help(diag,
+                symbol->kind == SYMBOL_DIM ? "give the dim a `config const` as its size" : "declare it `config const`");
     return;
   }
   Diag *diag = report(sem, "E0209", span, "-D %s: there is no such `config const`", define->name);
@@ -99,6 +106,32 @@ static void define_const(Sem *sem, const Define *define) {
   for (uint32_t i = 0; i < sem->root->order.count; i++)
     if (sem->root->order.at[i]->config) spelling_try(&spelling, sem->root->order.at[i]->name);
   spelling_help(&spelling, diag);
+  for (uint32_t i = 0; i < sem->units.count; i++) {
+    const Symbol *imported = unit_symbol(sem->units.at[i], intern_str(sem->names, define->name));
+    if (imported && imported->config) {
+      diag_label(diag, imported->span, "that of an imported file keeps its value");
+      return;
+    }
+  }
+}
+
+/* A value of another kind than the declared one would be an error wherever it is used: told where it is given. */
+void check_defines(Sem *sem) {
+  for (uint32_t i = 0; i < sem->root->order.count; i++) {
+    Symbol *symbol = sem->root->order.at[i];
+    if (!symbol->defined) continue;
+    Const value = symbol_const(sem, symbol), declared = const_eval(sem, symbol->unit, NULL, symbol->declared);
+    bool error = value.kind == CONST_ERROR || declared.kind == CONST_ERROR;
+    if (error || value.kind == declared.kind || (const_is_number(value) && const_is_number(declared))) continue;
+    Diag *diag =
+        report(sem, "E0209", symbol->value->span, "-D %s: `%s` is %s, and this is %s", symbol->name, symbol->name,
+               declared.kind == CONST_BOOL ? "true or false"
+               : const_is_number(declared) ? "a number"
+                                           : const_kind_name(declared.kind),
+               const_kind_name(value.kind));
+    diag_label(diag, symbol->span, "declared here");
+    symbol->constant = (Const){.kind = CONST_ERROR};
+  }
 }
 
 void apply_defines(Sem *sem) {

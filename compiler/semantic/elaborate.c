@@ -91,7 +91,12 @@ static Id rank_zero(Sem *sem, Frame *frame, const Stmt *stmt, const char *what) 
   if (v->rank || v->dtype != DT_REAL) {
     Diag *diag = report(sem, "E0315", stmt->value->span, "%s must be one number, and `%s` is %s", what,
                         source_text(sem, stmt->value->span, 40), shape_text(sem, value.value));
-    diag_help(diag, "take the mean: mean(%s)", source_text(sem, stmt->value->span, 40));
+    const Symbol *mean = find_symbol(sem, frame->unit, intern_str(sem->names, "mean"));
+    if (mean)
+      diag_label(diag, mean->span, "`mean` is this %s, not the operation",
+                 mean->kind == SYMBOL_BLOCK ? "block" : "name");
+    else
+      diag_help(diag, "take the mean: mean(%s)", source_text(sem, stmt->value->span, 40));
     return NO_ID;
   }
   if (sem->batch == NO_ID) return NO_ID; /* reported at the inputs */
@@ -158,7 +163,7 @@ static void exec_return(Sem *sem, Frame *frame, const Stmt *stmt, unsigned loop_
   if (!frame->caller) {
     Diag *diag = report(sem, "E0219", stmt->span, "a model returns nothing");
     diag_help(diag, "say `loss` for what is trained, and `metric name = ...` for what is reported");
-    sem->has_loss = true; /* meant as one */
+    sem->may_have_loss = true; /* meant as one */
     return;
   }
   if (sem->loop_depth > loop_depth) {
@@ -236,7 +241,9 @@ void exec_list(Sem *sem, Frame *frame, Stmt *const *body, uint32_t count) {
     /* of a block of another file, the first error is enough: what is wrong is most likely the call */
     if (frame->unit != sem->root && diag_errors(sem->diagnostics) != frame->errors) return;
     if (frame->returned) {
-      report(sem, "E0219", body[i]->span, "a statement after `return` is never reached");
+      Diag *diag = report(sem, "E0219", body[i]->span, "a statement after `return` is never reached");
+      if (i > 0 && body[i - 1]->kind == STMT_IF)
+        diag_help(diag, "the `if` before it has returned already: put this into its `else { ... }`");
       return;
     }
     if (!go_deeper(sem, body[i]->span)) return;

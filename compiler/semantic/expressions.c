@@ -100,6 +100,7 @@ void report_unknown_call(Sem *sem, Frame *frame, const Expr *expr) {
   Symbol *import = dot ? unit_symbol(frame->unit, intern(sem->names, name, (size_t)(dot - name))) : NULL;
   if (import && import->kind == SYMBOL_IMPORT && !import->import) return; /* not found, reported */
   if (!first_unknown(sem, name)) return;
+  if (dot && !import && is_told_owner(sem, frame->unit, frame, name)) return;
   Diag *diag = report(sem, "E0204", expr->name.span, "unknown block or operation `%s`", name);
   if (import && import->kind == SYMBOL_IMPORT) {
     Spelling inner = spelling_of(dot + 1);
@@ -123,6 +124,8 @@ void report_unknown_call(Sem *sem, Frame *frame, const Expr *expr) {
     diag_help(diag, "tensors have no methods: write `%s(%s)`, or `%s |> %s(...)`", dot + 1, owner, owner, dot + 1);
   else if (dot && !import)
     diag_help(diag, "import what has it: `import \"std/nn.pd\" as %.*s;`", (int)(dot - name), name);
+  else if (offer_imported(frame->unit, name, 1u << SYMBOL_BLOCK, diag))
+    return;
   else if (spelling.best)
     spelling_help(&spelling, diag);
   else

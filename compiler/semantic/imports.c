@@ -144,7 +144,9 @@ static Unit *import_file(Loader *loader, const Unit *from, const Item *item) {
     return NULL;
   }
   uint32_t file = diag_add_source(sem->diagnostics, path, text, length);
+  unsigned errors = diag_errors(sem->diagnostics);
   Unit *unit = add_unit(sem, syntax_parse(sem->arena, sem->names, sem->diagnostics, file), path);
+  sem->half_read |= diag_errors(sem->diagnostics) != errors;
   vec_push(sem->arena, &loader->files, (Loaded){identity, unit});
   load_items(loader, unit);
   return unit;

@@ -64,7 +64,7 @@ struct Symbol { /* a name of a source file */
   const Item *item;
   const Expr *value;    /* CONST, DIM: its expression, from -D where given */
   const Expr *declared; /* as in the file */
-  bool config;
+  bool config, defined; /* CONST: may be set by -D; is */
   State state;
   Const constant;
   Id axis;      /* DIM */
@@ -198,6 +198,7 @@ struct Sem {
    * numbers decided */
   bool checking, trial, generic;
   DiagList of_numbers;
+  bool half_read;     /* an imported file has syntax errors: what is missing in it would be told again */
   Table unknown;      /* names reported as unknown: told once */
   Table mistyped;     /* inputs reported as of another type: told once */
   const Frame *frame; /* innermost block being elaborated, NULL: none */
@@ -277,6 +278,10 @@ bool is_const_function(const char *name);
 Const const_call(Sem *sem, const Expr *expr, const char *name, const Const *args, uint32_t count);
 /* The constant that a name means: local, const, dim, section key. Reports unknown names. */
 bool name_const(Sem *sem, Unit *unit, Frame *frame, const Name *name, Const *result);
+/* True when the import that this dotted name wants was found to be missing before: told once. */
+bool is_told_owner(Sem *sem, const Unit *unit, Frame *frame, const char *dotted);
+/* "did you mean `nn.linear`?" for a name that an import of the unit has (bits 1 << SymbolKind); false: none has. */
+bool offer_imported(const Unit *unit, const char *name, unsigned kinds, Diag *diag);
 void report_unknown_name(Sem *sem, Unit *unit, Frame *frame, const Name *name);
 /* An integer or a real where one is needed; reports and returns false otherwise. */
 bool eval_integer(Sem *sem, Unit *unit, Frame *frame, const Expr *expr, const char *what, int64_t *result);
@@ -316,6 +321,8 @@ void warn_idle_ranks(Sem *sem);
 /* ---- sections.c ---- */
 void read_sections(Sem *sem);
 void apply_defines(Sem *sem);
+/* Once constants can be evaluated: what -D gives is of the declared kind. */
+void check_defines(Sem *sem);
 /* A section key in an expression: `parallel.tp`. False when there is no such key. */
 bool section_const(Sem *sem, const char *dotted, Const *result);
 /* The `*` of `parallel < dp=*; >`, which leaves the number of replicas to the launch; NULL when the program says it. */

@@ -81,6 +81,10 @@ Val rule_max(Call *call) {
 
 Val rule_einsum(Call *call) {
   Sem *sem = call->sem;
+  const Expr *first = call->slot[0];
+  const Local *tensor = first->kind == EXPR_NAME ? find_local(call->frame, first->name.text) : NULL;
+  if (tensor && tensor->value.kind == VAL_TENSOR)
+    return fail(call, "E0310", first->span, "einsum starts with a string of labels, such as \"b n, n k -> b k\"");
   Const spec = const_eval(sem, call->frame->unit, call->frame, call->slot[0]);
   Val a = eval(sem, call->frame, call->slot[1]), b = val_error();
   if (call->slot[2]) b = eval(sem, call->frame, call->slot[2]);

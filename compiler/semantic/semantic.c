@@ -75,9 +75,11 @@ static bool choose_model(Sem *sem, Semantic *out) {
 
 static void prepare(Sem *sem) {
   load_units(sem);
+  if (sem->half_read) return;
   read_sections(sem);
   apply_defines(sem);
   for (uint32_t i = 0; i < sem->units.count; i++) evaluate_unit(sem, sem->units.at[i]);
+  check_defines(sem);
   fill_config(sem);
   read_shard(sem);
   apply_shard(sem);
@@ -87,7 +89,7 @@ bool semantic_run(const SemanticInput *input, Semantic *out) {
   unsigned errors = diag_errors(input->diagnostics);
   Sem *sem = new_sem(input, out);
   prepare(sem);
-  if (diag_full(sem->diagnostics)) return false;
+  if (diag_full(sem->diagnostics) || sem->half_read) return false;
   if (!choose_model(sem, out)) {
     if (out->library && input->library) check_unused(sem);
     return out->library && diag_errors(sem->diagnostics) == 0;
@@ -110,5 +112,5 @@ void semantic_list_config(const SemanticInput *input, Text *out) {
   Semantic ignored;
   Sem *sem = new_sem(input, &ignored);
   prepare(sem);
-  list_config(sem, out);
+  if (!sem->half_read) list_config(sem, out);
 }

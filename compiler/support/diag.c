@@ -49,6 +49,15 @@ uint32_t diag_add_source(Diagnostics *all, const char *path, const char *text, s
   return all->sources.count - 1;
 }
 
+void diag_show_source(Diagnostics *all, uint32_t file, const char *text, size_t length) {
+  SourceFile *shown = &all->sources.at[file];
+  shown->source.text = text;
+  shown->source.length = length;
+  shown->lines.count = 1;
+  shown->milestones.count = 0;
+  set_milestones(all->arena, shown);
+}
+
 const Source *diag_source(const Diagnostics *all, uint32_t file) {
   return file < all->sources.count ? &all->sources.at[file].source : NULL;
 }

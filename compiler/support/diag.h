@@ -31,6 +31,8 @@ typedef struct Diag Diag;               /* one report being built */
 
 Diagnostics *diagnostics_new(Arena *arena);
 uint32_t diag_add_source(Diagnostics *all, const char *path, const char *text, size_t length);
+/* From now on another text is shown for a source: nothing but what precedes a place in its line may differ. */
+void diag_show_source(Diagnostics *all, uint32_t file, const char *text, size_t length);
 const Source *diag_source(const Diagnostics *all, uint32_t file);
 /* 1-based line and column (columns count Unicode code points) of a byte offset. */
 void diag_line_column(const Diagnostics *all, Span span, uint32_t *line, uint32_t *column);

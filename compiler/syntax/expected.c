@@ -282,6 +282,10 @@ static bool is_doubled(const Situation *at) {
 
 void add_help(const Situation *at, Diag *diag) {
   int kind = at->found.kind;
+  if (kind == '*' && at->before.kind == '*') {
+    diag_help(diag, "there is no power operator; powers are products: `x * x`");
+    return;
+  }
   if (is_doubled(at)) {
     diag_help(diag, "leave one of the two %s out", token_spelling(at->parser, &at->found));
     return;
@@ -327,6 +331,9 @@ void add_help(const Situation *at, Diag *diag) {
     diag_help(diag, "the `}` before it closed all of the body: leave it out");
   else if (at->site == SITE_ITEM && kind == ';' && at->before.kind == '}')
     diag_help(diag, "no `;` follows a `}`");
+  else if (at->site == SITE_STATEMENT && at->before.kind == T_NAME &&
+           (!strcmp(at->before.value.name.text, "elif") || !strcmp(at->before.value.name.text, "elseif")))
+    diag_help(diag, "write `else if (...) { ... }`");
   else if (at->site == SITE_STATEMENT && kind == '(' && expects(at, '='))
     diag_help(diag, "a statement gives its value a name: `y = %s(...);`", at->before.value.name.text);
   else if (kind == '=' && expects(at, T_EQ))
@@ -343,6 +350,11 @@ void add_help(const Situation *at, Diag *diag) {
               (int)(at->found.span.end - at->found.span.begin), at->parser->text + at->found.span.begin);
   else if (kind == '[' && at->before.kind == T_NAME && expects(at, '+'))
     diag_help(diag, "a part of a tensor is `slice(%s, axis=..., begin=..., end=...)`", at->before.value.name.text);
+  else if (kind == T_DOTS && expects(at, ']') + expects(at, T_NUMBER) > 0 && at->before.kind == ',')
+    diag_help(diag, "`..` stands first, before the axes that have names: `[.., m]`");
+  else if ((kind == ';' || kind == ',') && expects(at, ':') && !expects(at, '='))
+    diag_help(diag, "a parameter has a shape: `%.*s: [m, n]`", (int)(at->before.span.end - at->before.span.begin),
+              at->parser->text + at->before.span.begin);
   else if (kind == '=' && expects(at, ':'))
     diag_help(diag, "a parameter has a shape: `%.*s: [m, n] = ...`", (int)(at->before.span.end - at->before.span.begin),
               at->parser->text + at->before.span.begin);

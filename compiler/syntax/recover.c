@@ -298,6 +298,29 @@ static bool missing_opener(const Situation *at) {
   return true;
 }
 
+/* `y = x if a else b;` */
+static bool conditional_expression(const Situation *at) {
+  bool open_expression = expects(at, T_PIPE) && (expects(at, '+') || expects(at, T_AND) || expects(at, ')'));
+  if (at->site != SITE_STATEMENT || at->found.kind != T_IF || !open_expression || first_on_line(at, &at->found))
+    return false;
+  Diag *diag = diag_error(at->parser->all, "E0111", at->found.span, "there is no conditional expression");
+  diag_help(diag, "`if` is a statement: `if (...) { y = ...; } else { y = ...; }`");
+  for (const Token *next = token_peek(at->parser, 0); next->kind != 0 && next->kind != ';' && !line_ends(at);
+       next = token_peek(at->parser, 0))
+    token_take(at->parser);
+  skip_past(at);
+  return true;
+}
+
+/* `y = param w: [n];` */
+static bool param_in_expression(const Situation *at) {
+  if (at->site != SITE_STATEMENT || at->found.kind != T_PARAM || !expects(at, T_NUMBER)) return false;
+  Diag *diag = diag_error(at->parser->all, "E0111", at->found.span, "`param` is a statement of its own, not a value");
+  diag_help(diag, "declare it first, `param w: [m, n];`, then use its name");
+  skip_past(at);
+  return true;
+}
+
 /* `optimizer < lr=1; >` inside a body. */
 static bool section_in_body(const Situation *at) {
   if (at->site != SITE_STATEMENT || at->found.kind != '<' || !is_section(&at->before) || !expects(at, '='))
@@ -333,10 +356,13 @@ static bool anything(const Situation *at) {
 }
 
 void recover(Parser *parser, const SyntaxError *error) {
-  static bool (*const rules[])(const Situation *) = {
-      reported_by_lexer, at_end,        keyword_as_name, dotted_as_name,  comparison_in_value, chained_comparison,
-      unclosed_section,  unclosed_body, section_in_body, else_without_if, missing_comma,       missing_pipe,
-      missing_semicolon, item_in_body,  unbalanced,      late_edition,    missing_opener,      anything};
+  static bool (*const rules[])(const Situation *) = {reported_by_lexer,  at_end,           param_in_expression,
+                                                     keyword_as_name,    dotted_as_name,   comparison_in_value,
+                                                     chained_comparison, unclosed_section, unclosed_body,
+                                                     section_in_body,    else_without_if,  conditional_expression,
+                                                     missing_comma,      missing_pipe,     missing_semicolon,
+                                                     item_in_body,       unbalanced,       late_edition,
+                                                     missing_opener,     anything};
   if (parser->stopped) return;
   parser->open_count = parser->open_before; /* the found token is not accepted yet */
   Situation at = {parser, error->site, error->expected, error->expected_count, parser->current, parser->previous};

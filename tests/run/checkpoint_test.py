@@ -55,9 +55,10 @@ def run(binary, place, *options, code=0, log="log"):
 
 
 def lines(place, log="log"):
-    """The log without times."""
+    """The log without times, and without what was used of the machine."""
     with open(os.path.join(place, log)) as file:
-        return [{key: value for key, value in json.loads(line).items() if key not in ("step_ms", "tokens_per_s")} for line in file]
+        whole = [json.loads(line) for line in file]
+    return [{key: value for key, value in line.items() if key not in ("step_ms", "tokens_per_s")} for line in whole if "use" not in line]
 
 
 def contents(path):

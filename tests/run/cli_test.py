@@ -208,6 +208,26 @@ def test_colour():
 
 # ---- outputs ----
 
+def test_emit_c_prints():
+    place = directory()
+    result = ran(0, "--emit=c", MLP, cwd=place)
+    check("int main(" in result.out and os.listdir(place) == [], "the C source, and no file: %s" % os.listdir(place))
+    ran(0, "-S", MLP, cwd=place)
+    same(read(os.path.join(place, "mlp.c")), result.out, "-S and --emit=c")
+
+
+def test_slips_on_the_command_line():
+    place = directory()
+    write(place, "m.pd", UNUSED.replace(", u: [n] = 1", ""))
+    for words, wanted in ((("chekc", "m.pd"), "did you mean `check`?"), (("schedul", "m.pd"), "did you mean `schedule`?"), (("m.pd", "m.pd"), "a second input"),
+                          (("-MF", "x", "m.pd"), "-M or -MD"), (("--emit=foo", "m.pd"), "json"), (("--explain", "E9999"), "codes look like E0301")):
+        check(wanted in ran(2, *words, cwd=place).err, "%s: no `%s`" % (words, wanted))
+    for words in (("--diagnostics=json", "check", "m.pd"), ("-D", "schedule.microbatch=2", "check", "m.pd")):
+        result = ran(0, *words, cwd=place)
+        check(result.text == "" and os.listdir(place) == ["m.pd"], "options before `check`: " + result.describe())
+    same(ran(0, "--explain", "e0301").out, ran(0, "--explain", "E0301").out, "a code in small letters")
+
+
 def test_special_files_are_not_replaced():
     place = directory()
     link = os.path.join(place, "device")

@@ -177,10 +177,13 @@ def test_keys_of_the_log():
     text = os.path.join(harness.directory(), "text.txt")
     with open(text, "w") as file:
         file.write("the quick brown fox jumps over the lazy dog. " * 40)
-    run = harness.train(program()[0], "--steps=2", "--threads=1", data=text, valid=text)
-    steps, evaluation = tables_of(section_of(doc("training.md"), "## What is printed, and the log"))[:2]
+    first = next(block for block in blocks_of(DOCS_LANGUAGE) if block.mark == "pd")
+    declared = harness.build(first.text, {"cluster.flops": 1e12}, options=("-O0",))
+    run = harness.train(declared, "--steps=2", "--threads=1", data=text, valid=text)
+    steps, evaluation, use = tables_of(section_of(doc("training.md"), "## What is printed, and the log"))[:3]
     for step in run.steps:
         same({code_in(row[0])[0] for row in steps[1:]}, set(step), "keys of a step")
+    same({code_in(row[0])[0] for row in use[1:]}, set(run.use), "keys of the use of the machine")
     check(len(run.evals) == 1, "one evaluation at the end")
     same({code_in(row[0])[0] for row in evaluation[1:]}, set(run.evals[0]), "keys of an evaluation")
 
