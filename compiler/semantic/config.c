@@ -21,6 +21,51 @@ typedef struct RateArgument {
   bool given;
 } RateArgument;
 
+/* The arguments of `cosine(…)` and the like; false after a report. */
+static bool read_schedule(Sem *sem, const Expr *value) {
+  Config *config = &sem->out->config;
+  bool constant = config->rate == RATE_CONSTANT;
+  RateArgument arguments[] = {{"peak", &config->peak, false},
+                              {constant ? "warmup" : "floor", constant ? &config->warmup : &config->floor, false},
+                              {"warmup", &config->warmup, false},
+                              {"end", &config->end, false},
+                              {"decay_from", &config->decay_from, false}};
+  unsigned count = constant ? 2 : config->rate == RATE_WSD ? 5 : 4, next = 0;
+  for (uint32_t i = 0; i < value->arg_count; i++) {
+    unsigned at = next;
+    const char *name = value->arg_names ? value->arg_names[i].text : NULL;
+    for (unsigned k = 0; name && k < count; k++)
+      if (!strcmp(arguments[k].name, name)) at = k;
+    bool known = !name || (at < count && !strcmp(arguments[at < count ? at : 0].name, name));
+    if (!known || at >= count || arguments[at].given) {
+      Diag *diag = report(sem, "E0215", name ? value->arg_names[i].span : value->args[i]->span,
+                          "`%s` takes peak, %s%s, each once", value->name.text,
+                          constant ? "warmup=" : "floor, warmup=, end=",
+                          config->rate == RATE_WSD ? ", decay_from=" : "");
+      Spelling spelling = spelling_of(name ? name : "");
+      for (unsigned k = 0; k < count && !known; k++) spelling_try(&spelling, arguments[k].name);
+      spelling_help(&spelling, diag);
+      return false;
+    }
+    arguments[at].given = true;
+    if (!name) next++;
+    const char *what = arena_printf(sem->arena, "`%s` of `%s`", arguments[at].name, value->name.text);
+    if (!eval_number(sem, sem->root, NULL, value->args[i], what, arguments[at].place)) return false;
+    if (*arguments[at].place < 0) {
+      report(sem, "E0208", value->args[i]->span, "%s must not be negative", what);
+      return false;
+    }
+  }
+  if (!arguments[0].given) {
+    report(sem, "E0215", value->span, "`%s` needs a peak", value->name.text);
+    return false;
+  }
+  if (constant) config->floor = config->peak;
+  if (!arguments[3].given) config->end = -1; /* the last step, known later */
+  if (!arguments[4].given) config->decay_from = -1;
+  return true;
+}
+
 static void read_rate(Sem *sem, const KeyRow *row, const Expr *value) {
   Config *config = &sem->out->config;
   static const char *const kinds[] = {"cosine", "linear", "wsd", "constant"};
@@ -48,41 +93,7 @@ static void read_rate(Sem *sem, const KeyRow *row, const Expr *value) {
     return;
   }
   config->rate = rates[kind];
-  bool constant = config->rate == RATE_CONSTANT;
-  RateArgument arguments[] = {{"peak", &config->peak, false},
-                              {constant ? "warmup" : "floor", constant ? &config->warmup : &config->floor, false},
-                              {"warmup", &config->warmup, false},
-                              {"end", &config->end, false},
-                              {"decay_from", &config->decay_from, false}};
-  unsigned count = constant ? 2 : config->rate == RATE_WSD ? 5 : 4, next = 0;
-  for (uint32_t i = 0; i < value->arg_count; i++) {
-    unsigned at = next;
-    const char *name = value->arg_names ? value->arg_names[i].text : NULL;
-    for (unsigned k = 0; name && k < count; k++)
-      if (!strcmp(arguments[k].name, name)) at = k;
-    bool known = !name || (at < count && !strcmp(arguments[at < count ? at : 0].name, name));
-    if (!known || at >= count || arguments[at].given) {
-      report(sem, "E0215", name ? value->arg_names[i].span : value->args[i]->span, "`%s` takes peak, %s%s, each once",
-             value->name.text,
-             constant ? "warmup=" : "floor, warmup=, end=", config->rate == RATE_WSD ? ", decay_from=" : "");
-      return;
-    }
-    arguments[at].given = true;
-    if (!name) next++;
-    const char *what = arena_printf(sem->arena, "`%s` of `%s`", arguments[at].name, value->name.text);
-    if (!eval_number(sem, sem->root, NULL, value->args[i], what, arguments[at].place)) return;
-    if (*arguments[at].place < 0) {
-      report(sem, "E0208", value->args[i]->span, "%s must not be negative", what);
-      return;
-    }
-  }
-  if (!arguments[0].given) {
-    report(sem, "E0215", value->span, "`%s` needs a peak", value->name.text);
-    return;
-  }
-  if (constant) config->floor = config->peak;
-  if (!arguments[3].given) config->end = -1; /* the last step, known later */
-  if (!arguments[4].given) config->decay_from = -1;
+  if (!read_schedule(sem, value)) config->rate = RATE_CONSTANT; /* reported: nothing else is said of it */
 }
 
 static void store(Sem *sem, int index) {

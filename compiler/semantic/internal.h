@@ -198,6 +198,7 @@ struct Sem {
    * numbers decided */
   bool checking, trial, generic;
   DiagList of_numbers;
+  bool rule_in_error; /* of `shard < >`, that of the batch perhaps */
   bool half_read;     /* an imported file has syntax errors: what is missing in it would be told again */
   Table unknown;      /* names reported as unknown: told once */
   Table mistyped;     /* inputs reported as of another type: told once */

@@ -148,7 +148,8 @@ void spelling_help(const Spelling *spelling, Diag *diag) {
 
 void spelling_symbols(Spelling *spelling, const Unit *unit, unsigned kinds) {
   for (uint32_t i = 0; i < unit->order.count; i++)
-    if (kinds & (1u << unit->order.at[i]->kind)) spelling_try(spelling, unit->order.at[i]->name);
+    if (kinds & (1u << unit->order.at[i]->kind) && unit->order.at[i]->state != STATE_BUSY) /* what is being defined */
+      spelling_try(spelling, unit->order.at[i]->name);
 }
 
 void spelling_locals(Spelling *spelling, Frame *frame) {

@@ -376,6 +376,7 @@ void read_sections(Sem *sem) {
     if (item->kind != ITEM_SECTION) continue;
     int index = section_index(item->name.text);
     if (index < 0) {
+      sem->rule_in_error = true; /* `shard`, perhaps */
       Diag *diag = report(sem, "E0205", item->name.span, "unknown section `%s`", item->name.text);
       Spelling spelling = spelling_of(item->name.text);
       Text list = {.arena = sem->arena};

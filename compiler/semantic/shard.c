@@ -85,7 +85,9 @@ void read_shard(Sem *sem) {
     bool known = symbol && symbol->kind == SYMBOL_DIM;
     for (uint32_t k = 0; block && k < block->item->size_count; k++) known |= block->item->sizes[k].text == size;
     if (!known) unknown_axis(sem, &rule->name, symbol);
-    if (!read_mesh(sem, rule->value, &rule->mesh) || !known) rule->mesh = MESH_NONE;
+    bool mesh = read_mesh(sem, rule->value, &rule->mesh);
+    if (!mesh || (!known && rule->mesh == MESH_DP)) sem->rule_in_error = true;
+    if (!mesh || !known) rule->mesh = MESH_NONE;
   }
 }
 
@@ -173,7 +175,7 @@ void check_layout(Sem *sem) {
   }
   if (sem->batch == NO_ID || (config->dp <= 1 && !config->dp_open)) return;
   const Axis *batch = &sem->graph->axes.at[sem->batch];
-  if (batch->mesh != MESH_NONE) return;
+  if (batch->mesh != MESH_NONE || sem->rule_in_error) return;
   const char *degree = config->dp_open ? "*" : arena_printf(sem->arena, "%" PRId64, config->dp);
   Diag *diag =
       report(sem, "E0407", config->dp_span, "dp = %s, but no rule splits the batch `%s` over dp", degree, batch->name);
