@@ -9,7 +9,7 @@
 #include "syntax/grammar.h"
 #include "syntax/parser.h"
 
-enum { LEAST_GAIN = 4 }; /* tokens that a repair reads beyond what it repairs */
+enum { LEAST_GAIN = 2 }; /* tokens that a repair reads beyond what it repairs */
 static const uint64_t MOST_DRY_STEPS = 4000000;
 
 Repair repair_begin(Parser *parser) {
@@ -131,7 +131,8 @@ void repair_end(Parser *parser, Site site, const Repair *repair) {
   memcpy(text + search.error, repair->ahead.at, repair->ahead.count * sizeof *text);
   search.text = text;
   search.copy = ARENA_ARRAY(parser->arena, Token, search.count + 1);
-  search.best = otherwise;
+  /* as far as another mistake, `{{` is rather a slip than a body in a body */
+  search.best = parser->current.kind == '{' && parser->previous.kind == '{' ? otherwise - 1 : otherwise;
   if (repair->ahead.count > LEAST_GAIN) search.needed = repair->ahead.at[LEAST_GAIN].span.begin;
   try_all(&search);
   if (search.repaired.count > 0) go_on_with(parser, site, repair->open_count, &search.repaired);

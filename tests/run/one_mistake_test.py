@@ -110,6 +110,16 @@ def both_errors(name):
     check(len(masked) <= MASKED * count, "of %d of %d pairs an error is missing:\n%s" % (len(masked), count, "\n".join(masked)))
 
 
+def test_mistakes_side_by_side():
+    """Statement by statement a slip, none of which hides the next or adds to it."""
+    slips = ["repeat { 2 x = x * w; }", "x = relu(x ;)", "x = x * * w;", "x = x;;", "repeat 2 {{ x = x * w; }", "if (n == 4 { x = x; }", "x |> relu();", "x = x * w",
+             "param v [n];", "loss = x;"]
+    source = "dim batch = 8, n = 4;\nmodel m(x: f32[batch, n]) {\n  param w: [n];\n" + "".join("  %s\n" % slip for slip in slips) + "  loss mean(x * w);\n}\n"
+    errors = errors_of(source, harness.directory())
+    lines = [int(error.split(":")[1]) for error in errors]
+    check(lines == list(range(4, 4 + len(slips))), "one error a line: %s" % "\n".join(errors))
+
+
 for each in ("gpt", "llama", "cnn"):
     for what, mistakes_of in (("without a token", left_out), ("with a token doubled", doubled),
                               ("with two tokens changed over", swapped), ("with a misspelt word", misspelt)):
