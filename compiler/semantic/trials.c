@@ -199,9 +199,7 @@ static void try_all(Sem *sem, Symbol *block, Findings *findings) {
 static void tell(Sem *sem, const Symbol *block, const DiagList *told) {
   for (uint32_t i = 0; i < told->count; i++) {
     Diag *diag = told->at[i];
-    bool again = false;
-    for (uint32_t k = 0; k < i && !again; k++) again = !strcmp(diag_sentence(told->at[k]), diag_sentence(diag));
-    if (again) continue;
+    if (diag_said(sem->diagnostics, diag_sentence(diag))) continue;
     if (block->item->size_count && strcmp(diag_code(diag), "E03") >= 0)
       diag_note(diag, "`%s` is not called, so each of its sizes is an axis of its own", block->name);
     diag_put_back(sem->diagnostics, diag);

@@ -143,8 +143,8 @@ void check_unused(Sem *sem) {
   }
   for (uint32_t i = 0; i < sem->root->order.count && !diag_full(sem->diagnostics); i++) {
     Symbol *symbol = sem->root->order.at[i];
-    if (uncalled.at[i]) check_uncalled(sem, symbol);
     if (symbol->kind == SYMBOL_BLOCK || symbol->kind == SYMBOL_MODEL) check_item(sem, symbol);
+    if (uncalled.at[i]) check_uncalled(sem, symbol);
   }
   if (!diag_errors(sem->diagnostics) && sem->model) warn_unused(sem);
 }

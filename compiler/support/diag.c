@@ -202,6 +202,12 @@ const char *diag_sentence(const Diag *diag) {
   return diag->message;
 }
 
+bool diag_said(const Diagnostics *all, const char *sentence) {
+  for (uint32_t i = 0; i < all->reports.count; i++)
+    if (!strcmp(all->reports.at[i]->message, sentence)) return true;
+  return false;
+}
+
 unsigned diag_errors(const Diagnostics *all) {
   return all->errors;
 }

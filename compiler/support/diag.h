@@ -60,6 +60,8 @@ void diag_put_back(Diagnostics *all, Diag *diag);
 const char *diag_code(const Diag *diag); /* "E0301" */
 Span diag_span(const Diag *diag);
 const char *diag_sentence(const Diag *diag);
+/* True when a report with this sentence is kept. */
+bool diag_said(const Diagnostics *all, const char *sentence);
 
 unsigned diag_errors(const Diagnostics *all);
 /* The sentence of the first error that was reported, NULL if there is none: for who tries something and goes on without. */

@@ -86,6 +86,7 @@ WRONG = {
     "E0215 an argument": "block f<m>(x: [.., m]) -> [.., m] { return layernorm(x, epsilon=1e-5); }",
     "E0201 a name": "block f<m>(x: [.., m]) -> [.., m] { return x + y; }",
     "E0201 a name too early": "block f<m>(x: [.., m]) -> [.., m] { y = x + z; z = y; return z; }",
+    "E0201 a name in another order": "block g<m>(a: [m], b: [m]) -> [m] { return a; } block f<m>(x: [m]) -> [m] { return g(b=g(x, q), a=q); }",
     "E0204 an operation": "block f<m>(x: [.., m]) -> [.., m] { return leru(x); }",
     "E0219 no result": "block f<m>(x: [.., m]) -> [.., m] { y = relu(x); }",
     "E0223 a tensor as a size": "block f<m>(x: [.., m]) -> [.., m] { param w: [x]; return x; }",
