@@ -143,7 +143,18 @@ static bool has_loss(Stmt *const *body, uint32_t count) {
   return false;
 }
 
+/* True when a size decides, or what a block gave to this one. */
+static bool is_of_sizes(Frame *frame, const Expr *expr) {
+  if (!expr) return false;
+  const Local *local = expr->kind == EXPR_NAME ? find_local(frame, expr->name.text) : NULL;
+  if (local && (local->is_size || frame->depth > 1)) return true;
+  for (uint32_t i = 0; i < expr->arg_count; i++)
+    if (is_of_sizes(frame, expr->args[i])) return true;
+  return false;
+}
+
 static void exec_if(Sem *sem, Frame *frame, const Stmt *stmt) {
+  if (sem->trial && is_of_sizes(frame, stmt->value)) uncertain_from_here(sem);
   Const condition = const_eval(sem, frame->unit, frame, stmt->value);
   if (condition.kind != CONST_BOOL) /* which of the two was meant is not known */
     sem->may_have_loss |= has_loss(stmt->body, stmt->body_count) || has_loss(stmt->otherwise, stmt->otherwise_count);

@@ -198,6 +198,7 @@ struct Sem {
    * numbers decided */
   bool checking, trial, generic;
   DiagList of_numbers;
+  uint32_t certain; /* so many reports of the trial are not behind a branch that sizes decide */
   bool rule_in_error; /* of `shard < >`, that of the batch perhaps */
   bool half_read;     /* an imported file has syntax errors: what is missing in it would be told again */
   Table unknown;      /* names reported as unknown: told once */
@@ -386,6 +387,9 @@ Val einsum(Sem *sem, const Expr *expr, const Expr *spec, const char *text, Val a
 /* ---- trials.c ---- */
 /* Checks a block that nothing calls, as far as that is possible without one. */
 void check_uncalled(Sem *sem, Symbol *block);
+
+/* In a trial: what is reported from here on depends on made-up sizes. */
+void uncertain_from_here(Sem *sem);
 
 /* ---- unused.c ---- */
 /* Checks what the model does not reach; warns of blocks that no model calls. Needs an elaborated model. */

@@ -126,6 +126,11 @@ static void call_and_forget(Sem *sem, Symbol *block, const Trial *trial) {
 
 /* ---- what all trials report ---- */
 
+void uncertain_from_here(Sem *sem) {
+  uint32_t now = diag_mark(sem->diagnostics);
+  if (now < sem->certain) sem->certain = now;
+}
+
 /* Numbers, the batch and the layout are those of a call. */
 static bool is_certain(const Sem *sem, const Diag *diag) {
   static const char *const codes[] = {"E0201", "E0202", "E0203", "E0204", "E0215", "E0217", "E0219", "E0221", "E0223",
@@ -163,10 +168,11 @@ static bool narrow(Sem *sem, Symbol *block, const Trial *trial, Findings *findin
   DiagList reported = {0}, certain = {0}, both = {0};
   uint32_t mark = diag_mark(sem->diagnostics);
   sem->of_numbers.count = 0;
+  sem->certain = UINT32_MAX;
   call_and_forget(sem, block, trial);
   diag_take_back(sem->diagnostics, mark, &reported);
   if (trial->run > 0 && is_too_wide(&reported)) return !sem->too_long;
-  for (uint32_t i = 0; i < reported.count; i++)
+  for (uint32_t i = 0; i < reported.count && mark + i < sem->certain; i++)
     if (is_certain(sem, reported.at[i])) vec_push(sem->arena, &certain, reported.at[i]);
   for (uint32_t i = 0; i < findings->common.count; i++)
     if (has_same(&certain, findings->common.at[i])) vec_push(sem->arena, &both, findings->common.at[i]);

@@ -58,6 +58,9 @@ RIGHT = {
     "the batch": "block f<n, c>(x: [n, c]) -> [n, c] { return dropout(batchnorm(x), 0.5); }",
     "a loss": "block f<n, c>(x: [n, c], y: i32[n]) -> [] { return xent(x, y) + mse(x, x); }",
     "a branch": "block f<a, b>(x: [a, b]) -> [a, b] { if (b > 1000000) { return sum(x, b); } else { return x; } }",
+    "what a branch leaves": "block f<a, b>(x: [a, b]) -> [a, b] { if (b > 1000000) { y = x; } else { y = sum(x, b); } return y; }",
+    "a branch of a block that is called": "block g<b>(x: [b], k=2M) -> [b] { if (k > 1000000) { y = x; } else { y = sum(x); } return y; }"
+                                          " block f<b>(x: [b]) -> [b] { return g(x, k=b); }",
     "a number of trips": "block f<a, b>(x: [a, b]) -> [a, b] { repeat b - 10000 { x = 2 * x; } return x; }",
     "a size above all": "block f<a, b>(x: [a, b]) -> [a, b - 5000] { return slice(x, axis=b, begin=5000); }",
     "an axis that is a dim": "dim n = 4; block f<m>(x: [.., m]) -> [.., n] { param w: [n, n]; return x @ w + x; }",
