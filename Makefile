@@ -29,12 +29,14 @@ SHARED_OBJ := $(patsubst %,$(BUILD)/compiler/shared/%.o,layout walk schedule)
 
 # the runtime of the cuda target, where there is a CUDA toolkit to build it with
 CUDA ?= /usr/local/cuda
-CUDA_SRC := $(filter-out $(if $(wildcard $(CUDA)/include/cudnn.h),,runtime/cuda/attention_cudnn.c),$(wildcard runtime/cuda/*.c))
+# attention by cuDNN, which programs open when they start, where its headers are; lib/pdc/cudnn says so to pdc
+CUDNN := $(firstword $(wildcard $(CUDA)/include/cudnn.h $(CUDA)/../cudnn/include/cudnn.h))
+CUDA_SRC := $(filter-out $(if $(CUDNN),,$(wildcard runtime/cuda/attention*.c) runtime/cuda/cudnn_library.c),$(wildcard runtime/cuda/*.c))
 CUDA_OBJ := $(CUDA_SRC:%.c=$(BUILD)/%.o)
 SINGLE_OBJ := $(patsubst %.c,$(BUILD)/single/%.o,$(wildcard runtime/*.c) $(CUDA_SRC) runtime/kernels/ref.c)
-# Python's packages have NCCL in a folder beside CUDA's
-CUDA_INC = -isystem $(CUDA)/include $(patsubst %,-isystem %,$(wildcard $(CUDA)/../nccl/include))
-CUDA_LIB = $(if $(and $(CUDA),$(wildcard $(CUDA)/include/cublasLt.h)),$(BUILD)/lib/pdc/libpdrt_cuda.a $(BUILD)/lib/pdc/libpdrt_cuda_single.a)
+# Python's packages have NCCL and cuDNN in folders beside CUDA's
+CUDA_INC = -isystem $(CUDA)/include $(patsubst %,-isystem %,$(wildcard $(CUDA)/../nccl/include $(CUDA)/../cudnn/include))
+CUDA_LIB = $(if $(and $(CUDA),$(wildcard $(CUDA)/include/cublasLt.h)),$(BUILD)/lib/pdc/libpdrt_cuda.a $(BUILD)/lib/pdc/libpdrt_cuda_single.a $(if $(CUDNN),$(BUILD)/lib/pdc/cudnn))
 
 COMPILER_INC = -Icompiler -I$(BUILD)/gen -Iruntime
 RUNTIME_INC = -Iruntime
@@ -85,7 +87,10 @@ $(LIB)/cuda_cflags: Makefile
 	echo '$(CSTD) -Wall' > $@
 $(LIB)/cuda_libs: Makefile
 	@mkdir -p $(@D)
-	echo '-l:libcudart.so.13 -l:libcublasLt.so.13 -l:libnccl.so.2 -lstdc++ -ljansson -lmd -lz -lm -fopenmp' > $@
+	echo '-l:libcudart.so.13 -l:libcublasLt.so.13 -l:libnccl.so.2 -ldl -lstdc++ -ljansson -lmd -lz -lm -fopenmp' > $@
+$(LIB)/cudnn: $(CUDNN) Makefile
+	@mkdir -p $(@D)
+	$(CC) -E -dM -include $(CUDNN) $(CUDA_INC) -x c /dev/null | awk '{ is[$$2] = $$3 } END { print is["CUDNN_MAJOR"] "." is["CUDNN_MINOR"] "." is["CUDNN_PATCHLEVEL"] }' > $@
 $(LIB)/cflags: Makefile
 	@mkdir -p $(@D)
 	echo '$(CSTD) $(NUMERIC) -ffp-contract=off -Wall' > $@

@@ -365,9 +365,12 @@ static void place_device(context *c) {
   layout->lengths = place(c, PD_MEMORY_WORKSPACE, lengths * (int64_t)sizeof(double));
   layout->partial_squares = place(c, PD_MEMORY_WORKSPACE, PD_NORM_PARTS * (int64_t)sizeof(double));
   layout->constants = place(c, PD_MEMORY_WORKSPACE, program->constant_count * (int64_t)sizeof(float));
-  layout->products = place(c, PD_MEMORY_WORKSPACE, program->product_space);
   layout->product_row = place(c, PD_MEMORY_WORKSPACE, program->product_row);
   layout->kernels = place(c, PD_MEMORY_WORKSPACE, program->kernel_space);
+  /* products and attention use one place in turn, at a multiple of PD_LIBRARY_ALIGNMENT */
+  const int64_t space = largest(program->product_space, program->attention_space), slack = PD_LIBRARY_ALIGNMENT - 64;
+  layout->libraries = place(c, PD_MEMORY_WORKSPACE, space > 0 ? space + slack : 0) + slack;
+  layout->libraries -= layout->libraries % PD_LIBRARY_ALIGNMENT;
 }
 
 static void place_workspace(context *c) {

@@ -36,6 +36,7 @@ int64_t pd_layout_total(const pd_layout *layout);
 #define PD_BUCKET_BYTES (16 << 20)
 #endif
 #define PD_BUCKETS_USUAL 1024
+#define PD_LIBRARY_ALIGNMENT 256 /* cuda target: of the place where cuBLASLt and cuDNN work, in an allocation aligned so */
 #define PD_NORM_PARTS 1024 /* cuda target: parts of a sum of squares (templates/cuda/pd_optimizer.cuh) */
 
 typedef struct pd_bucket {
@@ -155,7 +156,7 @@ struct pd_layout {
   int64_t copy_receive, copy_piece;              /* the same of what two copies of a chunk exchange */
   int64_t master;             /* weights that the optimizer changes: those of the model, or in a bf16 program their f32 */
   /* cuda target: workspace on the device */
-  int64_t results, values, counts, squares, partial_squares, constants, products, product_row, kernels;
+  int64_t results, values, counts, squares, partial_squares, constants, libraries, product_row, kernels;
   int64_t lengths;            /* of lamb's tensors and their directions, of whole tensors and of parts: 4 a tensor */
   int64_t rows, rows_bytes;   /* where all data lie */
   int64_t data[PD_MAX_WIRES]; /* rows of all micro-batches, PD_NONE: not read here */

@@ -81,7 +81,7 @@ static const struct {
     {PD_EXIT_DRIVER, "there is no NVIDIA driver, or it is too old", true},
     {PD_EXIT_FEW_DEVICES, "fewer CUDA devices on a node than ranks", true},
     {PD_EXIT_DEVICE_MEMORY, "the plan does not fit the device's memory", true},
-    {PD_EXIT_CUDA, "a call of CUDA, cuBLASLt or NCCL failed", true},
+    {PD_EXIT_CUDA, "a call of CUDA, cuBLASLt, cuDNN or NCCL failed", true},
     {PD_EXIT_STOPPED, "stopped by a signal after a step, with a checkpoint if there is a place for one", false},
 };
 

@@ -130,6 +130,17 @@ typedef struct pd_product {
   pd_product_plan *plan; /* made at the start; NULL: this device is faster with kernels of their own for the epilogue */
 } pd_product;
 
+/* Attention of the cuda target by cuDNN, forward or its gradient, of packed bf16: q, o [b,s,h,d], k, v [b,t,g,d], and a
+ * float lse [b,h,s] between the two. */
+typedef struct pd_attention_plan pd_attention_plan;
+typedef struct pd_attention {
+  int64_t b, s, t, h, g, d; /* samples, queries, keys, heads, key heads, head size */
+  bool causal;              /* query i sees keys 0..i (+ t - s) */
+  bool gradient;
+  bool any_order;           /* the gradient of queries is added up in the order in which blocks come */
+  pd_attention_plan *plan;  /* made at the start; NULL: kernels of its own do it */
+} pd_attention;
+
 typedef enum pd_optimizer { PD_SGD, PD_ADAM, PD_ADAMW, PD_LAMB } pd_optimizer;
 typedef enum pd_rate { PD_RATE_CONSTANT, PD_RATE_COSINE, PD_RATE_LINEAR, PD_RATE_WSD } pd_rate;
 
@@ -196,6 +207,11 @@ typedef struct pd_program {
   const float *constants;   /* numbers that kernels want in memory */
   int product_count;
   pd_product *products;
+  int attention_count;
+  pd_attention *attentions;
+  int64_t attention_space;  /* bytes that attention by cuDNN may use; products and attention take turns in one place */
+  bool attention_required;  /* there are no kernels of its own for what cuDNN cannot do */
+  void (*open_attentions)(struct pd_device *device), (*close_attentions)(struct pd_device *device); /* NULL: none by cuDNN */
   /* of the host target */
   void (*use_kernels)(const char *set); /* selects the kernel set the segment functions call; NULL in the compiler */
 } pd_program;

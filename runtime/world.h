@@ -31,7 +31,7 @@ enum {
   PD_EXIT_DRIVER = 10,        /* there is no driver, or it is too old */
   PD_EXIT_FEW_DEVICES = 11,   /* fewer devices than ranks on a node */
   PD_EXIT_DEVICE_MEMORY = 12, /* the plan does not fit the device's memory */
-  PD_EXIT_CUDA = 13           /* a call of CUDA, cuBLASLt or NCCL failed */
+  PD_EXIT_CUDA = 13           /* a call of CUDA, cuBLASLt, cuDNN or NCCL failed */
 };
 
 /* MPI must be initialised. Checks nothing about sizes: the caller has. */

@@ -9,6 +9,7 @@
 #include "distribute/distribute.h"
 #include "driver/driver.h"
 #include "driver/passes.h"
+#include "emit/emit.h"
 #include "pipeline/stages.h"
 
 const char *const *import_dirs(Arena *arena, const Options *options, uint32_t *count) {
@@ -28,6 +29,7 @@ static bool run(Compilation *c, const Options *o) {
   c->input.model = o->model;
   c->input.library = o->emit == EMIT_CHECK || o->emit == EMIT_DEPENDENCIES;
   c->target = o->target;
+  if (o->target == TARGET_CUDA) c->attention = toolchain_attention(c->arena, o);
   c->input.defines = o->defines.at;
   c->input.define_count = o->defines.count;
   c->input.import_dirs = import_dirs(c->arena, o, &c->input.import_dir_count);
@@ -222,6 +224,7 @@ int compile(Arena *arena, const Options *o) {
   if (o->verbose) {
     if (c->degrees->open) degrees_say(c->degrees, stderr);
     stages_say(c->semantic.graph, &c->semantic.config, c->program, c->pipeline, stderr);
+    attention_say(arena, c->semantic.graph, &c->semantic.config, stderr);
     predict_say(degree_predict(c->degrees, &c->degrees->at.at[0]), &c->semantic.config, stderr);
   }
   if (o->emit != EMIT_CHECK) passes_emit(c, name);

@@ -37,6 +37,8 @@ typedef struct Options {
   bool target_given;
   VEC(const char *) archs; /* --arch: "90", "100a"; none: the default ones */
   bool no_mpi;             /* a CUDA program of one process */
+  AttentionChoice attention; /* --attention */
+  bool any_order;            /* --nondeterministic */
   bool nvrtc;              /* --cuda-compiler=nvrtc */
   const char *cuda_option; /* an option that only the cuda target has, as it was given; NULL: none */
 } Options;
@@ -69,6 +71,9 @@ int toolchain_build(const Options *options, const char *name, const struct Compi
 const char *toolchain_cuda(Arena *arena);
 /* cuda where a driver is present and this pdc has a runtime for it. */
 Target toolchain_default_target(Arena *arena);
+/* What --attention, --nondeterministic and --arch mean for attention of a CUDA program, and whether this pdc has the runtime
+ * for cuDNN. */
+CudaAttention toolchain_attention(Arena *arena, const Options *options);
 /* --print-cuda-requirements */
 void toolchain_print_requirements(Arena *arena);
 /* Writes a file that appears whole or not at all ("-": standard output). */

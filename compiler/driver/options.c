@@ -11,7 +11,7 @@ typedef enum OptionId {
   OPTION_HELP, OPTION_VERSION, OPTION_EXPLAIN, OPTION_OUTPUT, OPTION_DEFINE, OPTION_IMPORT, OPTION_SOURCE, OPTION_CHECK, OPTION_EMIT,
   OPTION_MODEL, OPTION_LIST_CONFIG, OPTION_TARGET, OPTION_OPTIMIZE, OPTION_DEBUG, OPTION_DIAGNOSTICS, OPTION_COLOR, OPTION_WERROR,
   OPTION_WARNING, OPTION_DEPENDENCIES_ONLY, OPTION_DEPENDENCIES, OPTION_DEPENDENCY_FILE, OPTION_CC, OPTION_VERBOSE, OPTION_COMMANDS,
-  OPTION_SAVE_TEMPS, OPTION_ARCH, OPTION_NO_MPI, OPTION_CUDA_COMPILER, OPTION_CXX,
+  OPTION_SAVE_TEMPS, OPTION_ARCH, OPTION_NO_MPI, OPTION_CUDA_COMPILER, OPTION_CXX, OPTION_ATTENTION, OPTION_NONDETERMINISTIC,
   OPTION_REQUIREMENTS
 } OptionId;
 
@@ -32,6 +32,10 @@ static const OptionRow rows[] = {
     {OPTION_NO_MPI, "--no-mpi", FORM_FLAG, NULL, "cuda: a program of one rank that needs no MPI to build or to run"},
     {OPTION_CUDA_COMPILER, "--cuda-compiler", FORM_EQUALS, "NAME", "cuda: nvcc (the default), or nvrtc, which needs no toolkit: kernels are compiled by\n                         "
      "NVIDIA's library libnvrtc, their launches by a C++ compiler"},
+    {OPTION_ATTENTION, "--attention", FORM_EQUALS, "WHO", "cuda: cudnn, own: who computes attention; auto (the default): cuDNN where it\n                         "
+     "can, else kernels of the program's own, which it has in any case"},
+    {OPTION_NONDETERMINISTIC, "--nondeterministic", FORM_FLAG, NULL, "cuda: cuDNN may add up attention's gradient in any order: less memory, other\n                         "
+     "last digits in every run"},
     {OPTION_REQUIREMENTS, "--print-cuda-requirements", FORM_FLAG, NULL, "what the cuda target needs to build and to run"},
     {OPTION_OPTIMIZE, "-O", FORM_PREFIX, "0..3", "optimisation of the emitted C (default -O3)"},
     {OPTION_DEBUG, "-g", FORM_FLAG, NULL, "debug information in the program"},
@@ -184,6 +188,14 @@ static int apply(Arena *arena, void *into, const OptionRow *row, const char *val
     else if (strcmp(value, "nvcc") == 0) o->nvrtc = false;
     else return usage_error("--cuda-compiler=%s: choose nvcc or nvrtc", value);
     break;
+  case OPTION_ATTENTION:
+    o->cuda_option = arena_printf(arena, "--attention=%s", value);
+    if (strcmp(value, "auto") == 0) o->attention = ATTENTION_AUTO;
+    else if (strcmp(value, "cudnn") == 0) o->attention = ATTENTION_CUDNN;
+    else if (strcmp(value, "own") == 0) o->attention = ATTENTION_OWN;
+    else return usage_error("--attention=%s: choose auto, cudnn or own", value);
+    break;
+  case OPTION_NONDETERMINISTIC: o->cuda_option = "--nondeterministic", o->any_order = true; break;
   case OPTION_CXX: o->cuda_option = "--cxx", o->cxx = value; break;
   case OPTION_REQUIREMENTS: toolchain_print_requirements(arena); return EXIT_OK;
   case OPTION_OPTIMIZE:
@@ -235,6 +247,8 @@ static int take_input(void *into, const char *word) {
 }
 
 static int choose_target(Arena *arena, Options *o) {
+  if (o->any_order && o->attention == ATTENTION_OWN)
+    return usage_error("%s: that is for attention by cuDNN, which --attention=own excludes", "--nondeterministic");
   if (o->cuda_option && o->target_given && o->target == TARGET_HOST)
     return usage_error("%s: that is for --target=cuda", o->cuda_option);
   if (o->target_given) return -1;

@@ -60,6 +60,16 @@ static void refuse_on_cuda(Compilation *c, Span span, const char *what) {
 /* The longest heads that a block of the attention kernels has room for. */
 #define CUDA_HEAD_SIZE 512
 
+/* --attention=cudnn means what it says. */
+static bool check_attention(Compilation *c, const Op *op) {
+  if (c->semantic.config.attention.choice != ATTENTION_CUDNN) return true;
+  const char *obstacle = attention_obstacle(c->arena, c->semantic.graph, &c->semantic.config, op);
+  if (!obstacle) return true;
+  Diag *diag = diag_error(c->diagnostics, "E0931", op->span, "cuDNN cannot compute this attention: %s", obstacle);
+  diag_help(diag, "build with --attention=auto, and kernels of the program's own do it");
+  return false;
+}
+
 /* What the CUDA target lacks of what the host target does. */
 static bool check_cuda(Compilation *c) {
   const Config *config = &c->semantic.config;
@@ -68,9 +78,12 @@ static bool check_cuda(Compilation *c) {
   if (config->compute == PRECISION_F64) refuse_on_cuda(c, key_span(c->module, "precision", "compute"), "f64");
   for (uint32_t i = 0; i < graph->ops.count; i++) {
     const Op *op = &graph->ops.at[i];
-    if (op->kind != OP_SDPA || axis_local(graph, config, graph->values.at[op->in[0]].axes[3]) <= CUDA_HEAD_SIZE) continue;
-    refuse_on_cuda(c, op->span, "attention over heads of more than 512 elements");
-    return false;
+    if (op->kind != OP_SDPA && op->kind != OP_SDPA_GRAD) continue;
+    if (axis_local(graph, config, graph->values.at[op->in[0]].axes[3]) > CUDA_HEAD_SIZE) {
+      refuse_on_cuda(c, op->span, "attention over heads of more than 512 elements");
+      return false;
+    }
+    if (!check_attention(c, op)) return false;
   }
   return !diag_errors(c->diagnostics);
 }
@@ -107,6 +120,7 @@ bool passes_plan(Compilation *c) {
   Graph *graph = c->semantic.graph;
   const Config *config = &c->semantic.config;
   c->semantic.config.target = c->target;
+  c->semantic.config.attention = c->attention;
   check_target(c);
   stages_count_chunks(c->arena, &c->semantic.config);
   const char *broken = graph_verify(graph);

@@ -14,6 +14,7 @@ typedef struct Compilation {
   Intern *names;
   SemanticInput input; /* model, defines and import_dirs are set by the caller, the rest by passes_parse */
   Target target;       /* set by the caller */
+  CudaAttention attention; /* set by the caller, for the cuda target */
   Module *module;
   Semantic semantic;
   MemoryPlan *memory;

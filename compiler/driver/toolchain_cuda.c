@@ -31,6 +31,18 @@ const char *toolchain_cuda_libraries(Arena *arena) {
   return file_exists(toolkit) ? toolkit : arena_printf(arena, "%s/lib", toolchain_cuda(arena));
 }
 
+static bool has_cudnn(Arena *arena) {
+  const char *library = toolchain_library(arena);
+  return library && file_exists(arena_printf(arena, "%s/cudnn", library));
+}
+
+/* cuDNN's limits: heads of up to 256 elements; in the gradient on sm_90 only, else 128. */
+CudaAttention toolchain_attention(Arena *arena, const Options *o) {
+  bool hopper = o->archs.count > 0;
+  for (uint32_t i = 0; i < o->archs.count; i++) hopper &= strtol(o->archs.at[i], NULL, 10) == 90;
+  return (CudaAttention){o->attention, o->any_order, has_cudnn(arena), {256, hopper ? 256 : 128}};
+}
+
 /* ---- parts of commands ---- */
 
 static void push(const Build *b, Words *words, const char *word) {
@@ -97,12 +109,13 @@ static bool add_c_flags(const Build *b, Words *words) {
 
 /* ---- linking ---- */
 
-/* NCCL lies with CUDA's libraries, where the linker looks by itself, or in Python's package beside CUDA's. */
+/* NCCL and cuDNN lie with CUDA's libraries, where the linker looks by itself, or in Python's packages beside CUDA's. */
 static void add_library_folders(const Build *b, Words *words) {
   const char *folders[] = {toolchain_cuda_libraries(b->arena),
-                           arena_printf(b->arena, "%s/../nccl/lib", toolchain_cuda(b->arena))};
+                           arena_printf(b->arena, "%s/../nccl/lib", toolchain_cuda(b->arena)),
+                           arena_printf(b->arena, "%s/../cudnn/lib", toolchain_cuda(b->arena))};
   push(b, words, "-Wl,--enable-new-dtags");
-  for (int i = 0; i < 2; i++) {
+  for (int i = 0; i < 3; i++) {
     if (i > 0 && !file_exists(folders[i])) continue;
     push(b, words, arena_printf(b->arena, "-L%s", folders[i]));
     push(b, words, arena_printf(b->arena, "-Wl,-rpath,%s", folders[i]));
@@ -217,6 +230,11 @@ static int build_by_nvrtc(const Build *b, const char *archive, const char *outpu
 }
 
 int build_cuda(const Build *b, const char *output) {
+  if (b->options->attention == ATTENTION_CUDNN && !has_cudnn(b->arena)) {
+    fprintf(stderr, "pdc: --attention=cudnn: this pdc was built where cudnn.h was not, and has no runtime for cuDNN; install its "
+                    "headers in the CUDA toolkit's include and build pdc again\n");
+    return EXIT_USAGE;
+  }
   const char *archive = arena_printf(b->arena, "%s/libpdrt_cuda%s.a", b->library, b->options->no_mpi ? "_single" : "");
   if (!file_exists(archive)) {
     fprintf(stderr, "pdc: this pdc was built where no CUDA toolkit was, and has no runtime for --target=cuda; build it again "
@@ -240,4 +258,12 @@ void toolchain_print_requirements(Arena *arena) {
          "  libmpi             start-up and the host's control (not with --no-mpi)\n"
          "The program looks for the first three in %s; LD_LIBRARY_PATH comes before that.\n",
          cuda, libraries, libraries);
+  size_t length = 0;
+  const char *cudnn = has_cudnn(arena) ? read_whole(arena, arena_printf(arena, "%s/cudnn", toolchain_library(arena)), &length) : NULL;
+  if (cudnn)
+    printf("Attention in bf16 runs on tensor cores with\n"
+           "  libcudnn.so.9      450 MB cuDNN 9.16 or later, with libnvrtc.so.13, which a program opens if it is there (this pdc was\n"
+           "                     built with the headers of %.*s)\n", (int)strcspn(cudnn, "\n"), cudnn);
+  else
+    printf("Attention runs on the program's own kernels: this pdc was built where cudnn.h was not.\n");
 }

@@ -240,6 +240,7 @@ static void describe_cuda(Arena *arena, const Graph *graph, const Config *config
     int64_t space = space_of(graph, config, op);
     if (space > program->kernel_space) program->kernel_space = space;
   }
+  attention_describe(arena, graph, config, program);
   for (uint32_t s = 0; s < graph->segments.count; s++) {
     const IdVec *list = segment_list(&graph->segments.at[s], FUNCTION_WEIGHT_GRAD);
     for (uint32_t i = 0; i < list->count; i++) {

@@ -84,6 +84,7 @@ void emit_cuda(const EmitInput *input, const char *name, Text *c, Text *cu) {
   text_put(c, prototypes.at ? prototypes.at : "", prototypes.length);
   write_blank(w);
   write_products(w);
+  write_attentions(w);
   write_constants(w);
   text_put(c, functions.at ? functions.at : "", functions.length);
   write_tables(w);

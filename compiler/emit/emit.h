@@ -2,6 +2,8 @@
 #ifndef PDC_EMIT_EMIT_H
 #define PDC_EMIT_EMIT_H
 
+#include <stdio.h>
+
 #include "memory/memory.h"
 #include "program.h" /* runtime/ */
 
@@ -26,6 +28,13 @@ typedef struct EmitInput {
 
 /* The runtime's description of the program, function pointers and plan NULL. Lives in the arena. */
 pd_program *describe_program(Arena *arena, const Graph *graph, const Config *config, const MemoryPlan *memory, const char *compiler);
+
+/* What keeps cuDNN from computing an OP_SDPA or OP_SDPA_GRAD of a program for CUDA; NULL: nothing. */
+const char *attention_obstacle(Arena *arena, const Graph *graph, const Config *config, const Op *op);
+/* Fills the program's attention_space and attention_required. */
+void attention_describe(Arena *arena, const Graph *graph, const Config *config, pd_program *program);
+/* For -v: a line for each direction that a program for CUDA has. */
+void attention_say(Arena *arena, const Graph *graph, const Config *config, FILE *out);
 
 /* The whole C source. Its size does not depend on layers, micro-batches or ranks. */
 void emit_c(const EmitInput *input, Text *out);

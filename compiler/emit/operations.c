@@ -190,22 +190,6 @@ static void write_accuracy(Writer *w, const Op *op) {
   call_end(&call);
 }
 
-static void write_attention(Writer *w, const Op *op) {
-  const Value *q = &w->graph->values.at[op->in[0]], *k = &w->graph->values.at[op->in[1]];
-  Call call = call_begin(w, op_name(op->kind));
-  call_type(&call, write_type(w, op->in[0]));
-  call_size(&call, local(w, q->axes[0]));
-  call_size(&call, local(w, q->axes[1]));
-  call_size(&call, local(w, k->axes[1]));
-  call_size(&call, local(w, q->axes[2]));
-  call_size(&call, local(w, k->axes[2]));
-  call_width(&call, local(w, q->axes[3]));
-  call_flag(&call, op->integer[0] != 0);
-  for (unsigned i = 0; i < op->in_count; i++) call_in(&call, op->in[i]);
-  for (unsigned i = 0; i < op->out_count; i++) call_out(&call, op->out[i]);
-  call_end(&call);
-}
-
 static void write_rope(Writer *w, const Op *op) {
   const Value *x = &w->graph->values.at[op->in[0]];
   Call call = call_begin(w, "rope");

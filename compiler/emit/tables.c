@@ -108,6 +108,10 @@ static void write_cuda_members(Writer *w, const pd_program *p) {
   if (p->kernel_space) write_line(w, ".kernel_space = %lld,", (long long)p->kernel_space);
   if (p->constant_count) write_line(w, ".constants = constants, .constant_count = %d,", p->constant_count);
   if (w->products.count) write_line(w, ".products = products, .product_count = %u,", w->products.count);
+  if (!w->attentions.count) return;
+  write_line(w, ".attentions = attentions, .attention_count = %u, .attention_space = %lld, .attention_required = %d,", w->attentions.count,
+             (long long)p->attention_space, p->attention_required);
+  write_line(w, ".open_attentions = pd_cuda_open_attentions, .close_attentions = pd_cuda_close_attentions,");
 }
 
 /* The plan as a file that the assembler includes. */

@@ -20,6 +20,7 @@ typedef struct Writer {
   VEC(const char *) launchers; /* that are defined */
   VEC(const char *) headers;   /* kernel families in use */
   VEC(pd_product) products;
+  VEC(pd_attention) attentions; /* by cuDNN */
   unsigned kernels;           /* fused ones in this function */
   /* the function being written */
   Id segment;
@@ -77,6 +78,9 @@ void write_product(Writer *w, const Op *op);
 void write_image(Writer *w, const Op *op);
 void write_batchnorm(Writer *w, const Op *op);
 void write_zeros(Writer *w, Id value);
+/* attention.c: SDPA and its gradient, and the table of those by cuDNN. */
+void write_attention(Writer *w, const Op *op);
+void write_attentions(Writer *w);
 /* The images that a convolution of the CUDA target lays out as columns at a time, in the space of kernels: a matrix
  * [rows, width] at its start, the places of all of them [filters, width] at byte places_at; bytes of both. */
 typedef struct ImageGroup {

@@ -18,6 +18,15 @@ typedef struct KeyValue {
 } KeyValue;
 
 /* All sections, checked, with their defaults. Counts are 64-bit; spans point at the value (or the section) for errors. */
+/* Who computes attention in a program for CUDA: what the command line says, and what is known where it is built. */
+typedef enum AttentionChoice { ATTENTION_AUTO, ATTENTION_CUDNN, ATTENTION_OWN } AttentionChoice;
+typedef struct CudaAttention {
+  AttentionChoice choice; /* auto: cuDNN where it can, with kernels of its own beside it */
+  bool any_order;         /* sums of the gradient in any order: faster, other bits in every run */
+  bool library;           /* this pdc has the runtime for cuDNN */
+  int64_t heads[2];       /* the longest that cuDNN takes on every architecture built for: forward, gradient */
+} CudaAttention;
+
 typedef struct Config {
   int64_t pp, dp, tp, cp, ep, zero;
   bool dp_open;         /* dp=*: the launch says how many replicas; dp is 1 until a degree is planned (pipeline/degrees.h) */
@@ -43,6 +52,7 @@ typedef struct Config {
 
   Precision compute;
   Target target;            /* set by the driver */
+  CudaAttention attention;  /* set by the driver */
   VEC(KeyValue) data;       /* train, valid, seed, train.x … as written */
   int64_t seed;             /* data.seed, default 1234 */
   int64_t steps, eval_every, save_every, log_every; /* train < >; 0 = never; steps default 100, log_every 1 */

@@ -3,6 +3,8 @@
  *   step.c        passes, the recorded step, memory operations, norm and update
  *   mail.c        NCCL: communicators, messages between chunks, reductions
  *   products.c    matrix products by cuBLASLt
+ *   attention.c   attention by cuDNN, linked only into programs that have it; attention_cudnn.c, attention_graph.c and
+ *                 cudnn_library.c stand below it
  *   kernels.c     the kernels of a program that NVRTC compiled (kernels.h)
  *
  * Streams. `compute` has the order of the engine's calls. Each mail has a stream of its own, and so have reductions over
@@ -59,6 +61,7 @@ struct pd_device {
   bool reducing; /* something is on the way in `reductions` */
   cublasLtHandle_t products;
   bool fuses; /* epilogues in products pay on this device */
+  struct pd_cuda_attention *attention; /* NULL: none by cuDNN */
 };
 
 /* Every call of a library stands in one of these: what failed, where and why in one line, and an exit code. */

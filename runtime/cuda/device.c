@@ -148,6 +148,7 @@ pd_device *pd_device_open(const pd_program *program, const pd_pipeline *pipeline
                   program->constant_count * (int64_t)sizeof(float));
   pd_cuda_open_communicators(device, pipeline);
   pd_cuda_open_products(device);
+  if (program->open_attentions != NULL) program->open_attentions(device);
   return device;
 }
 
@@ -155,6 +156,7 @@ void pd_device_close(pd_device *device) {
   CUDA_CHECK(cudaDeviceSynchronize());
   if (device->graph != NULL) CUDA_CHECK(cudaGraphExecDestroy(device->graph));
   pd_cuda_close_kernels(&pd_cuda_program_kernels, device->kernels);
+  if (device->program->close_attentions != NULL) device->program->close_attentions(device);
   pd_cuda_close_products(device);
   pd_cuda_close_communicators(device);
   CUDA_CHECK(cudaFreeHost(device->rows));

@@ -80,9 +80,9 @@ static void set_epilogue(const pd_device *device, pd_product_plan *plan, const p
   const cublasLtEpilogue_t epilogue = epilogues[product->epilogue];
   CUBLAS_CHECK(
       cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
-  if (product->epilogue != PD_EPILOGUE_GELU_GRAD) set_row(plan, device->memory + device->layout->products);
+  if (product->epilogue != PD_EPILOGUE_GELU_GRAD) set_row(plan, device->memory + device->layout->libraries);
   if (product->epilogue == PD_EPILOGUE_BIAS || product->epilogue == PD_EPILOGUE_ROW_SUMS) return;
-  set_kept(plan, device->memory + device->layout->products);
+  set_kept(plan, device->memory + device->layout->libraries);
   CUBLAS_CHECK(cublasLtMatmulDescSetAttribute(plan->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &product->n,
                                               sizeof product->n));
 }
@@ -136,7 +136,7 @@ void pd_multiply(const pd_frame *f, const pd_product *product, const void *a, co
   const pd_product_plan *plan = product->plan;
   const float one = 1, beta = product->accumulate ? 1 : 0;
   CUBLAS_CHECK(cublasLtMatmul(device->products, plan->operation, &one, b, plan->b, a, plan->a, &beta, c, plan->c, c,
-                              plan->c, &plan->algorithm, device->memory + device->layout->products,
+                              plan->c, &plan->algorithm, device->memory + device->layout->libraries,
                               (size_t)device->program->product_space, device->compute));
 }
 

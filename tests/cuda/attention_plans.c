@@ -1,6 +1,8 @@
-/* Builds cuDNN's attention plans for a device that is only described. usage: attention_plans ARCH B S T H G D JOINT
- * CAUSAL DETERMINISTIC; prints a line a direction: operations, workspace, determinism, or why there is no plan. */
+/* Builds cuDNN's plan of an attention for a device that is only described, by the functions that a program calls.
+ * usage: attention_plans ARCH B S T H G D CAUSAL GRADIENT ANY_ORDER; prints operations and workspace, or why there is
+ * no plan. */
 #include "cuda/attention_cudnn.h"
+#include "cuda/cudnn_library.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,30 +36,28 @@ static const char *describe(int arch, char *text, size_t size) {
 int main(int argc, char **argv) {
   char why[1024] = "", text[2048];
   if (argc != 11 || describe(atoi(argv[1]), text, sizeof text) == NULL) {
-    fprintf(stderr, "usage: attention_plans 80|90|100 B S T H G D JOINT CAUSAL DETERMINISTIC\n");
+    fprintf(stderr, "usage: attention_plans 80|90|100 B S T H G D CAUSAL GRADIENT ANY_ORDER\n");
     return 2;
   }
-  pd_attention_shape z = {
-      atoll(argv[2]),    atoll(argv[3]), atoll(argv[4]), atoll(argv[5]), atoll(argv[6]), atoll(argv[7]), 0, 0, 0,
-      atoi(argv[9]) != 0};
-  if (atoi(argv[8]) != 0) z.q_step = z.k_step = z.v_step = (z.h + 2 * z.g) * z.d; /* q, k and v in one buffer */
-  cudnnBackendDescriptor_t device = pd_attention_device_described(text, why, sizeof why);
-  if (device == NULL) {
-    printf("no device: %s\n", why);
+  const pd_attention attention = {.b = atoll(argv[2]),
+                                  .s = atoll(argv[3]),
+                                  .t = atoll(argv[4]),
+                                  .h = atoll(argv[5]),
+                                  .g = atoll(argv[6]),
+                                  .d = atoll(argv[7]),
+                                  .causal = atoi(argv[8]) != 0,
+                                  .gradient = atoi(argv[9]) != 0,
+                                  .any_order = atoi(argv[10]) != 0};
+  cudnnBackendDescriptor_t device = NULL;
+  pd_attention_plan *plan = NULL;
+  if (pd_cudnn_open(why, sizeof why)) device = pd_attention_device_described(text, why, sizeof why);
+  if (device != NULL) plan = pd_attention_plan_make(device, &attention, why, sizeof why);
+  if (plan == NULL) {
+    printf("none: %s\n", why);
     return 1;
   }
-  int built = 0;
-  for (int forward = 1; forward >= 0; forward--) {
-    pd_attention_plan *plan = pd_attention_plan_make(device, &z, forward != 0, atoi(argv[10]) != 0, why, sizeof why);
-    if (plan == NULL) {
-      printf("%s: none: %s\n", forward ? "forward" : "backward", why);
-      continue;
-    }
-    printf("%s: %d operations, %lld bytes, %s\n", forward ? "forward" : "backward", pd_attention_operations(plan),
-           (long long)pd_attention_workspace(plan), pd_attention_deterministic(plan) ? "deterministic" : "varies");
-    pd_attention_plan_free(plan);
-    built++;
-  }
-  cudnnBackendDestroyDescriptor(device);
-  return built == 2 ? 0 : 1;
+  printf("%d operations, %lld bytes\n", pd_attention_operations(plan), (long long)pd_attention_workspace(plan));
+  pd_attention_plan_free(plan);
+  pd_cudnn.cudnnBackendDestroyDescriptor(device);
+  return 0;
 }

@@ -21,7 +21,9 @@
  *   PD_FAKE_TIMEOUT=SECONDS without progress while the program waits, then a fault that lists what waits (60)
  *   PD_FAKE_LEAKS=0         no fault for what is left at exit
  *   PD_FAKE_THREADS=N       CPU threads that blocks of a kernel are spread over (1)
- *   PD_FAKE_BLOCKS=forward|reverse|seeded   order of blocks and warps of a kernel (seeded) */
+ *   PD_FAKE_BLOCKS=forward|reverse|seeded   order of blocks and warps of a kernel (seeded)
+ *   PD_FAKE_CUDNN_VERSION=91900   what cudnnGetVersion says (that of the headers)
+ *   PD_FAKE_CUDNN_WORKSPACE=BYTES more than cuDNN's plans would ask for */
 #ifndef PD_FAKE_H
 #define PD_FAKE_H
 

@@ -28,10 +28,10 @@ def twin(program, sanitize=None):
         program + ".cu", "-I" + LIBRARY + "/include", "-I" + LIBRARY + "/cuda", sanitize=sanitize))
 
 
-def build_cuda(source, defines, arch="90"):
+def build_cuda(source, defines, arch="90", options=()):
     """Code for one architecture does not run on another one: what starts it says PD_FAKE_ARCH."""
     once("objects of nvcc", _share_objects)
-    program = build(source, defines, options=("--target=cuda", "--arch=sm_" + arch, "--save-temps"))
+    program = build(source, defines, options=("--target=cuda", "--arch=sm_" + arch, "--save-temps", *options))
     twin(program)
     return program
 

@@ -1,5 +1,6 @@
-"""cuDNN's plans for attention, built without a device: for a described A100, H200 and B200 the graphs of both directions are
-recognised and compiled, with the workspace that they should need; what cuDNN cannot do is refused with its reason.
+"""cuDNN's plans for attention, built by the real library without a device: for a described A100, H200 and B200, what compiled
+programs ask for is recognised and compiled, within the bytes that their plans have for it; what cuDNN cannot do is refused
+with its reason.
 
 cuDNN asks the driver to load what it compiled. There is none here: a library with the driver's name whose functions all
 succeed takes its place, made from the names of CUDA's stub."""
@@ -48,62 +49,96 @@ def driver():
     return harness.once("stand-in driver", make)
 
 
-def program():
+def plans():
+    """The program that makes a plan as compiled programs do."""
     def compile_it():
         path = os.path.join(directory(), "attention_plans")
-        root = harness.ROOT
-        must(["gcc", *FLAGS, "-I" + os.path.join(root, "runtime"), "-isystem", CUDA + "/include",
-              os.path.join(root, "runtime/cuda/attention_cudnn.c"), os.path.join(root, "tests/cuda/attention_plans.c"), "-o", path,
-              "-L" + CUDA + "/lib64", "-lcudnn", "-lcudart", "-lm"])
+        runtime = os.path.join(harness.ROOT, "runtime")
+        sources = [os.path.join(runtime, "cuda", name) for name in ("attention_cudnn.c", "attention_graph.c", "cudnn_library.c")]
+        must(["gcc", *FLAGS, "-I" + runtime, "-isystem", CUDA + "/include", *sources, os.path.join(harness.ROOT, "tests/cuda/attention_plans.c"),
+              "-o", path, "-L" + CUDA + "/lib64", "-Wl,-rpath," + CUDA + "/lib64", "-lcudart", "-ldl", "-lm"])
         return path
     return harness.once("attention plans", compile_it)
 
 
-def plans(arch, b, s, t, h, g, d, joint=False, causal=True, deterministic=False):
-    numbers = [arch, b, s, t, h, g, d, int(joint), int(causal), int(deterministic)]
-    result = harness.command([program(), *map(str, numbers)], 300, environment={"LD_LIBRARY_PATH": driver()})
-    found = {direction: (int(operations), int(size), words) for direction, operations, size, words in
-             re.findall(r"(forward|backward): (\d+) operations, (\d+) bytes, (\w+)", result.out)}
-    return found, result
+def attentions(name, *options):
+    """What a model's program for CUDA asks of cuDNN: its table, and the bytes that its plan has for it."""
+    place = directory()
+    result = harness.pdc("--target=cuda", "-S", "-D", "precision.compute=bf16", *options, os.path.join(harness.ROOT, name), cwd=place)
+    check(result.code == 0, result.describe())
+    with open(os.path.join(place, os.path.basename(name)[:-3] + ".c"), encoding="utf-8") as file:
+        text = file.read()
+    table = [dict((key, int(value)) for key, value in re.findall(r"\.(\w+) = (\d+)", line))
+             for line in re.findall(r"\{(\.b = [^}]*)\}", text)]
+    check(table, "no attention by cuDNN in " + name)
+    return table, int(re.search(r"\.attention_space = (\d+)", text).group(1))
 
 
-def wanted(forward, backward, sizes, limit, **how):
-    """both plans, with that many operations, and at most `limit` bytes beside the operands in the backward pass"""
+def plan(arch, entry):
+    """Operations and bytes of its plan; None and the reason."""
+    numbers = [arch] + [entry[key] for key in ("b", "s", "t", "h", "g", "d", "causal", "gradient", "any_order")]
+    result = harness.command([plans(), *map(str, numbers)], 300, environment={"LD_LIBRARY_PATH": driver()})
+    found = re.search(r"(\d+) operations, (\d+) bytes", result.out)
+    return (int(found.group(1)), int(found.group(2))) if found and result.code == 0 else (None, result.describe())
+
+
+def fits(arch, operations, name, *options):
+    """Every attention of a program has a plan that fits into the bytes planned for it, and not by far too many."""
     def test():
-        found, result = plans(*sizes, **how)
-        check(result.code == 0 and set(found) == {"forward", "backward"}, result.describe())
-        check(found["forward"][0] == forward and found["backward"][0] == backward, result.describe())
-        check(found["forward"][1] <= 4096 and found["backward"][1] <= limit, result.describe())
-        check(found["forward"][2] == "deterministic", result.describe())
-        check(found["backward"][2] == ("deterministic" if how.get("deterministic") else "varies"), result.describe())
+        table, space = attentions(name, *options)
+        most, found = 0, []
+        for entry in table:
+            count, bytes_or_why = plan(arch, entry)
+            check(count is not None, "%s: %s" % (entry, bytes_or_why))
+            check(bytes_or_why <= space, "%s: cuDNN wants %d bytes, %d are planned" % (entry, bytes_or_why, space))
+            most, found = max(most, bytes_or_why), found + [count]
+        check(found == operations, "operations: %s" % found)
+        small = any(entry["s"] < 128 or entry["t"] < 128 for entry in table) # a tile is the least that is planned
+        check(small or space <= 2 * most + 65536, "%d bytes are planned, cuDNN wants %d" % (space, most))
     return test
 
 
+GPT2, GPT, LLAMA = "examples/gpt2-124m.pd", "tests/programs/gpt.pd", "tests/programs/llama.pd"
+LONG = ("-D", "length=1024", "-D", "places=1024")
+ANY = "--nondeterministic"
 for arch in (80, 90, 100):
-    for d, s in ((64, 1024), (128, 100), (96, 64)):
-        b, h = 2, 4
-        sums = b * h * s * d * 4  # of dq in float; an engine may keep its own, too
-        harness.add("sm_%d, heads of %d, %d positions" % (arch, d, s),
-                    wanted(14, 22, (arch, b, s, s, h, h, d), 2 * sums + 65536, joint=True))
-    harness.add("sm_%d, key heads shared" % arch, wanted(14, 24, (arch, 2, 128, 128, 8, 2, 64), 2 * 2**20))
-    # one matrix of scores in bf16, and sums of rows
-    harness.add("sm_%d, sums in a fixed order" % arch,
-                wanted(14, 21, (arch, 2, 256, 256, 4, 4, 64), 2 * 4 * 256 * 256 * 2 + 65536, deterministic=True))
-harness.add("more keys than queries", wanted(15, 23, (90, 2, 128, 256, 4, 4, 64), 2**20))
-harness.add("without a mask", wanted(10, 18, (90, 2, 128, 128, 4, 4, 64), 2**20, causal=False))
-harness.add("heads of 256 on sm_90", wanted(14, 22, (90, 2, 128, 128, 4, 4, 256), 2 * 2**20))
+    harness.add("sm_%d, gpt2-124m" % arch, fits(arch, [14, 21], GPT2))
+    harness.add("sm_%d, gpt2-124m, sums in any order" % arch, fits(arch, [14, 22], GPT2, ANY))
+    harness.add("sm_%d, small gpt" % arch, fits(arch, [14, 21], GPT, "-D", "width=32"))
+    harness.add("sm_%d, key heads shared" % arch, fits(arch, [14, 23], LLAMA, "-D", "head_width=16"))
+    harness.add("sm_%d, key heads shared, 1024 positions" % arch, fits(arch, [14, 23], LLAMA, "-D", "head_width=128", *LONG[:2]))
+    harness.add("sm_%d, key heads shared, 1000 positions, sums in any order" % arch,
+                fits(arch, [14, 24], LLAMA, "-D", "head_width=72", "-D", "length=1000", ANY))
+harness.add("heads of 256 on sm_90", fits(90, [14, 21], GPT, "--arch=sm_90", "-D", "width=1024"))
 
 
-def refused(reason, directions, sizes):
+def direct(arch, b, s, t, h, g, d, causal=1, gradient=0, any_order=0):
+    return plan(arch, dict(b=b, s=s, t=t, h=h, g=g, d=d, causal=causal, gradient=gradient, any_order=any_order))
+
+
+def accepted(operations, *sizes, **how):
     def test():
-        found, result = plans(*sizes)
-        check(result.code == 1 and not set(found) & set(directions) and reason in result.out, result.describe())
+        count, why = direct(*sizes, **how)
+        check(count == operations, "%s operations: %s" % (count, why))
     return test
 
 
-harness.add("heads of 60", refused("not a multiple of 8", ("forward", "backward"), (90, 2, 128, 128, 4, 4, 60)))
+def refused(reason, *sizes, **how):
+    def test():
+        count, why = direct(*sizes, **how)
+        check(count is None and reason in why, "%s operations: %s" % (count, why))
+    return test
+
+
+for gradient, with_offset, without_mask in ((0, 15, 10), (1, 22, 17)):
+    direction = "backward" if gradient else "forward"
+    harness.add("more keys than queries, " + direction, accepted(with_offset, 90, 2, 128, 256, 4, 4, 64, gradient=gradient))
+    harness.add("without a mask, " + direction, accepted(without_mask, 90, 2, 128, 128, 4, 4, 64, causal=0, gradient=gradient))
+# the limits that the compiler knows are cuDNN's
+for gradient in (0, 1):
+    harness.add("heads of 60, %d" % gradient, refused("not a multiple of 8", 90, 2, 128, 128, 4, 4, 60, gradient=gradient))
 for arch in (80, 100):
-    harness.add("heads of 256 on sm_%d, backward" % arch,
-                refused("not less than equal to 128", ("backward",), (arch, 2, 128, 128, 4, 4, 256)))
+    harness.add("heads of 256 on sm_%d, forward" % arch, accepted(14, arch, 2, 128, 128, 4, 4, 256))
+    harness.add("heads of 256 on sm_%d, backward" % arch, refused("not less than equal to 128", arch, 2, 128, 128, 4, 4, 256, gradient=1))
 
 harness.main(__name__)

@@ -1,4 +1,4 @@
-"""The fake GPU's cublasLt and NCCL: programs compiled against NVIDIA's headers and linked with NVIDIA's libraries run on the
+"""The fake GPU's cublasLt, cuDNN and NCCL: programs compiled against NVIDIA's headers and linked with NVIDIA's libraries run on the
 fake ones, give the right numbers under every seed, and each planted mistake is named."""
 import os
 
@@ -7,7 +7,9 @@ from harness import check, directory
 
 CUDA = os.environ.get("CUDA", "/usr/local/cuda")
 FAKE = os.path.join(os.path.dirname(harness.PDC), "fakegpu")
-COMPILERS = {"products": ("gcc", "-lcublasLt"), "collectives": ("mpicc", "-lnccl")}
+COMPILERS = {"products": ("gcc", "-lcublasLt"), "collectives": ("mpicc", "-lnccl"), "attention": ("gcc", "-ldl")}
+# attention is described to cuDNN by the runtime's own functions
+RUNTIME = {"attention": [os.path.join(harness.ROOT, "runtime", "cuda", name) for name in ("attention_cudnn.c", "attention_graph.c", "cudnn_library.c")]}
 
 
 def program(name):
@@ -15,7 +17,8 @@ def program(name):
         path = os.path.join(directory(), name)
         source = os.path.join(harness.ROOT, "tests", "fakegpu", "programs", name + ".c")
         compiler, library = COMPILERS[name]
-        result = harness.command([compiler, "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-I" + CUDA + "/include", source, "-o", path,
+        result = harness.command([compiler, "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-I" + os.path.join(harness.ROOT, "runtime"), "-isystem",
+                                  CUDA + "/include", source, *RUNTIME.get(name, []), "-o", path,
                                   "-L" + CUDA + "/lib64", "-lcudart", library, "-lm"], harness.COMPILE_LIMIT)
         check(result.code == 0, result.describe())
         return path
@@ -47,6 +50,48 @@ for mistake, message in (("leading dimension", "a leading dimension is smaller t
                          ("host memory", "not in device memory"),
                          ("other product", "the algorithm was not chosen for this product")):
     harness.add("product with wrong " + mistake, product_mistake(mistake, message))
+
+
+def attention(seed):
+    def test():
+        result = run([program("attention")], PD_FAKE_SEED=str(seed))
+        check(result.code == 0 and result.out.count("\n") == 24, result.describe())
+    return test
+
+
+def attention_mistake(mistake, message):
+    def test():
+        result = run([program("attention"), mistake], PD_FAKE_LEAKS="0")
+        check(message in result.text and result.code != 0, result.describe())
+    return test
+
+
+if os.path.exists(CUDA + "/include/cudnn.h"):
+    for seed in (0, 1, 2, 3):
+        harness.add("attention, seed %d" % seed, attention(seed))
+    for mistake, message in (("stride", "a stride of tensor 1 is not a multiple of 8"),
+                             ("overlapping rows", "two elements of a tensor are in one place"),
+                             ("shape", "the shapes of a product do not fit"),
+                             ("one name for two tensors", "two tensors have the name 1"),
+                             ("order of operations", "no engine knows a graph of the operations M*gg>?m-esl/+M"),
+                             ("read before it is made", "virtual tensor 106 is read before an operation makes it"),
+                             ("not finalized", "a descriptor is used before it is finalized"),
+                             ("head size", "the head size is not a multiple of 8"),
+                             ("long heads", "the head size is not less than equal to 256"),
+                             ("single query", "one query and one key"),
+                             ("unknown name", "the plan has no tensor 77"),
+                             ("name twice", "tensor 2 is given twice"),
+                             ("tensor left out", "is not given"),
+                             ("no workspace", "the workspace is NULL"),
+                             ("small workspace", "fault"),
+                             ("alignment", "tensor 1 is less aligned than its descriptor says"),
+                             ("outside", "after the end"),
+                             ("host memory", "tensor 1 is not in device memory"),
+                             ("overlap", "overlaps the workspace or another tensor"),
+                             ("destroyed handle", "cuDNN handle"),
+                             ("other direction", "CUDNN_STATUS_BAD_PARAM"),
+                             ("other statistics", "fault: cudnn-statistics")):
+        harness.add("attention with wrong " + mistake, attention_mistake(mistake, message))
 
 
 def collectives(ranks, seed):
