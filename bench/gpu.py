@@ -8,6 +8,9 @@ Prints a line of figures for each part, and says what failed; exit status 1 then
   agreement     20 training steps of a small GPT against the host target: f32, and bf16 within its rounding
   nvrtc         the f32 program again, its kernels compiled by NVRTC: its losses must be those of nvcc's program, to the bit
   sanitizer     compute-sanitizer's memcheck, racecheck, initcheck and synccheck on two steps of it
+  cudnn         attention by cuDNN, forward and backward, against the same in double
+  attention     a model of nothing but attention, forward and backward, in bf16: TFLOP/s by cuDNN, by cuDNN with sums in any order,
+                and by the program's own kernels; 14 b h s^2 d FLOPs of a layer, halved as half of the scores are masked
   product       one large product, forward and both gradients, in bf16: TFLOP/s, of the card's dense peak
   gpt2-124m     bf16, micro-batches of 1024 tokens a sample: tokens/s and MFU
                 MFU = tokens/s x (6 N + 6 L E T) / peak: N all parameters, L layers, E width, T sequence, causal half
@@ -20,6 +23,7 @@ import os
 import re
 import shutil
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
@@ -52,14 +56,15 @@ def card():
     return "fake GPU" if FAKE else run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]).splitlines()[0]
 
 
-def build(name, text, target="cuda", compiler="nvcc", **defines):
-    """The program NAME.TARGET of a model's text."""
+def build(name, text, target="cuda", options=(), **defines):
+    """The program NAME.TARGET of a model's text; options: more of them."""
     path = os.path.join(place, name + ".pd")
     with open(path, "w") as file:
         file.write(text)
-    options = ["--target=host"]
     if target == "cuda":
-        options = ["--target=cuda", "--arch=sm_" + arch(), "--cuda-compiler=" + compiler, "--save-temps"] + ([] if MPI else ["--no-mpi"])
+        options = ["--target=cuda", "--arch=sm_" + arch(), "--save-temps", *options] + ([] if MPI else ["--no-mpi"])
+    else:
+        options = ["--target=host", *options]
     words = [word for key, value in defines.items() for word in ("-D", "%s=%s" % (key.replace("__", "."), value))]
     program = os.path.join(place, "%s.%s" % (name, target))
     run([PDC, *options, *words, "-o", program, path])
@@ -167,6 +172,62 @@ def share(rate):
     return "" if not peak() else " = %.1f %% of %.0f TFLOP/s" % (100 * rate / peak(), peak() / 1e12)
 
 
+def array_file(name, shape):
+    """Numbers of that shape, whose first axis repeats one row."""
+    path, width = os.path.join(place, name + ".npy"), 1
+    for size in shape[1:]:
+        width *= size
+    header = "{'descr': '<f4', 'fortran_order': False, 'shape': (%s), }" % ", ".join(map(str, shape))
+    header += " " * (-(len(header) + 11) % 64) + "\n"
+    row = struct.pack("<%df" % width, *[((i * 7919) % 1000 - 500) / 500 for i in range(width)])
+    with open(path, "wb") as file:
+        file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode())
+        for _ in range(shape[0]):
+            file.write(row)
+    return path
+
+
+CUDNN = os.path.exists(os.path.join(BUILD, "lib", "pdc", "cudnn"))
+
+
+def cudnn():
+    if not CUDNN:
+        return "skipped: pdc was built without cuDNN's headers"
+    cuda, program = os.environ.get("CUDA", "/usr/local/cuda"), os.path.join(place, "attention")
+    runtime = os.path.join(ROOT, "runtime")
+    sources = [os.path.join(runtime, "cuda", name) for name in ("attention_cudnn.c", "attention_graph.c", "cudnn_library.c")]
+    run(["gcc", "-std=gnu11", "-O1", "-I" + runtime, "-isystem", cuda + "/include", os.path.join(ROOT, "tests/fakegpu/programs/attention.c"),
+         *sources, "-o", program, "-L" + cuda + "/lib64", "-Wl,-rpath," + cuda + "/lib64", "-lcudart", "-ldl", "-lm"])
+    variables = dict(os.environ, LD_LIBRARY_PATH=os.path.join(BUILD, "fakegpu"), PD_FAKE_ARCH="90") if FAKE else dict(os.environ)
+    ended = subprocess.run([program], capture_output=True, text=True, env=variables)
+    if ended.returncode:
+        failures.append("cudnn: status %d\n%s" % (ended.returncode, (ended.stdout + ended.stderr)[-2000:]))
+    return "%d attentions %s" % (len(ended.stdout.splitlines()), "agree" if ended.returncode == 0 else "do not all agree")
+
+
+def attention():
+    batch, seq, heads, head, layers = (2, 16, 2, 16, 2) if FAKE else (4, 4096, 16, 128, 4)
+    text = """
+dim batch = %d, seq = %d, heads = %d, head = %d;
+schedule < microbatch=%d; >
+precision < compute=bf16; >
+optimizer < kind=sgd; lr=1e-9; >
+data < shuffle=off; >
+model attend(x: f32[batch, seq, heads, head], y: f32[batch, seq, heads, head]) {
+  repeat %d { param w: [head] = 1; q = x * w; x = sdpa(q, q, q, causal=true); }
+  loss mse(x, y);
+}""" % (batch, seq, heads, head, batch, layers)
+    path, figures = array_file("positions", (batch, seq, heads, head)), []
+    flops = layers * 14.0 * batch * heads * seq * seq * head / 2
+    ways = [("own kernels", ["--attention=own"])]
+    if CUDNN:
+        ways += [("cuDNN", ["--attention=cudnn"]), ("cuDNN, sums in any order", ["--attention=cudnn", "--nondeterministic"])]
+    for number, (way, options) in enumerate(ways):
+        seconds = seconds_of(train(build("attend%d" % number, text, options=options), 6, "x=%s,y=%s" % (path, path)))
+        figures.append("%s %.2f ms, %.1f TFLOP/s%s" % (way, seconds * 1e3, flops / seconds / 1e12, share(flops / seconds)))
+    return "%d layers of %d x %d x %d heads of %d: %s" % (layers, batch, seq, heads, head, "; ".join(figures))
+
+
 def product():
     n, batch = (64, 64) if FAKE else (8192, 8192)
     text = """
@@ -179,15 +240,7 @@ model wide(x: f32[batch, n], y: f32[batch, n]) {
   repeat 16 { param w: [n, n] = normal(0.01); x = x @ w; }
   loss mse(x, y);
 }""" % (batch, n, batch)
-    import struct
-    header = "{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }" % (batch, n)
-    path = os.path.join(place, "x.npy")
-    with open(path, "wb") as file:
-        header += " " * (-(len(header) + 11) % 64) + "\n"
-        file.write(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode())
-        row = struct.pack("<%df" % n, *[((i * 7919) % 1000 - 500) / 500 for i in range(n)])
-        for _ in range(batch):
-            file.write(row)
+    path = array_file("x", (batch, n))
     seconds = seconds_of(train(build("wide", text), 6, "x=%s,y=%s" % (path, path)))
     count = 16 * 3 - 1  # the first has no gradient of its input
     rate = count * 2.0 * batch * n * n / seconds
@@ -230,7 +283,8 @@ def exposed():
 began = time.monotonic()
 print("card        %s, sm_%s" % (card(), arch()), flush=True)
 try:
-    for name, part in (("kernels", kernels), ("agreement", agreement), ("nvrtc", nvrtc), ("sanitizer", sanitizer), ("product", product), ("graph", gpt2),
+    for name, part in (("kernels", kernels), ("agreement", agreement), ("nvrtc", nvrtc), ("sanitizer", sanitizer), ("cudnn", cudnn),
+                       ("attention", attention), ("product", product), ("graph", gpt2),
                        ("exposed", exposed)):
         try:
             print("%-11s %s" % (name, part()), flush=True)
