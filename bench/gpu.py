@@ -140,7 +140,7 @@ def agreement():
 
 def nvrtc():
     data, steps = text_file(4000), 5 if FAKE else 20
-    theirs, ours = ([line["loss"] for line in train(build("small-" + compiler, small_gpt(), compiler=compiler, words=256), steps, data)]
+    theirs, ours = ([line["loss"] for line in train(build("small-" + compiler, small_gpt(), options=["--cuda-compiler=" + compiler], words=256), steps, data)]
                     for compiler in ("nvcc", "nvrtc"))
     if ours != theirs:
         failures.append("nvrtc: losses %s, of nvcc's program %s" % (ours, theirs))
