@@ -144,10 +144,11 @@ setup:
 test: setup
 	@$(MAKE) --no-print-directory -s all $(UNIT) $(if $(CUDA_LIB),fakegpu)
 	@CUDA=$(if $(CUDA_LIB),$(CUDA)) scripts/test.sh $(BUILD) $(SUITES)
-# what pdc says now becomes what tests/bad and docs/errors expect: read the difference before keeping it
-promote: all
+# what pdc says and what CUDA programs call now becomes what tests/bad, docs/errors and tests/cuda/calls expect: read the difference before keeping it
+promote: all $(if $(CUDA_LIB),fakegpu)
 	BUILD=$(BUILD) python3 tests/run/bad_test.py --promote
 	BUILD=$(BUILD) python3 tests/run/pages_test.py --promote
+	$(if $(CUDA_LIB),BUILD=$(BUILD) CUDA=$(CUDA) python3 tests/run/cuda_calls_test.py --promote)
 # libFuzzer on every pass, in memory, with ASan and UBSan (clang and libclang-rt): `make fuzz FUZZ_TIME=900`
 FUZZ_TIME ?= 60
 FUZZ = $(BUILD)/fuzz

@@ -14,8 +14,9 @@ typedef struct pd_device pd_device;
 
 /* ---- start and end ---- */
 
-/* Allocates exactly pd_layout_total bytes, zeroed (fails with PD_EXIT_MEMORY naming the bytes), and opens all that later
- * calls use. Collective. `kernels`: --kernels. */
+/* Allocates exactly pd_layout_total bytes (fails with PD_EXIT_MEMORY naming the bytes), which may hold anything, and opens
+ * all that later calls use. Collective. `kernels`: --kernels. With PDC_MEMORY=nan in the environment the host's bytes are
+ * all ones, which is NaN: what is read before it is written shows. */
 pd_device *pd_device_open(const pd_program *program, const pd_pipeline *pipeline, const pd_layout *layout,
                           const pd_world *world, const char *kernels);
 void pd_device_close(pd_device *device);

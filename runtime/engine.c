@@ -81,6 +81,19 @@ static void open_chunks(pd_engine *engine) {
   pd_engine_open_mail(engine);
 }
 
+/* A device's memory begins with anything. What is read before a step writes it: the optimizer's moments, and the block
+ * of zeros that stands for gradients nobody makes. Gradients become zero with every list of actions. */
+static void clear_memory(pd_engine *engine) {
+  const pd_layout *layout = engine->layout;
+  int64_t zero_bytes = 0;
+  for (int c = 0; c < layout->chunk_count; c++) {
+    if (layout->chunks[c].zero_bytes > zero_bytes) zero_bytes = layout->chunks[c].zero_bytes;
+  }
+  pd_device_clear(engine->device, engine->memory + layout->zero, zero_bytes);
+  pd_device_clear(engine->device, engine->memory + layout->base[PD_MEMORY_OPTIMIZER],
+                  layout->bytes[PD_MEMORY_OPTIMIZER]);
+}
+
 pd_engine *pd_engine_new(const pd_program *program, const pd_pipeline *pipeline, pd_world *world,
                          const char *kernel_set) {
   pd_engine *engine = allocate(0, sizeof *engine);
@@ -91,6 +104,7 @@ pd_engine *pd_engine_new(const pd_program *program, const pd_pipeline *pipeline,
   check_plan(engine);
   engine->device = pd_device_open(program, pipeline, engine->layout, world, kernel_set);
   engine->memory = pd_device_memory(engine->device);
+  clear_memory(engine);
   open_chunks(engine);
   engine->result_count = 1 + program->metric_count;
   engine->results = allocate((size_t)(program->microbatches * engine->result_count), sizeof(double));

@@ -73,8 +73,8 @@ static void choose_device(pd_device *device) {
   for (int i = 0; i < size; i++) {
     for (int j = 0; j < i; j++) {
       if (memcmp(&all[i], &all[j], sizeof *all) != 0) continue;
-      pd_fail(PD_EXIT_FEW_DEVICES, "%d ranks run on this node, which has %d CUDA device%s: each rank needs its own", size,
-              count, count == 1 ? "" : "s");
+      pd_fail(PD_EXIT_FEW_DEVICES, "%d ranks run on this node, which has %d CUDA device%s: each rank needs its own",
+              size, count, count == 1 ? "" : "s");
     }
   }
   free(all);
@@ -108,7 +108,6 @@ static void allocate(pd_device *device) {
   }
   pd_cuda_check(error, "cudaMalloc", __FILE__, __LINE__);
   device->memory = memory;
-  CUDA_CHECK(cudaMemsetAsync(device->memory, 0, (size_t)device->bytes, device->compute));
 }
 
 static void check_program(const pd_program *program, const pd_pipeline *pipeline) {
@@ -140,6 +139,8 @@ pd_device *pd_device_open(const pd_program *program, const pd_pipeline *pipeline
   CUDA_CHECK(cudaEventCreateWithFlags(&device->before, cudaEventDisableTiming));
   CUDA_CHECK(cudaEventCreateWithFlags(&device->reduced, cudaEventDisableTiming));
   allocate(device);
+  /* of all sets, and lamb's lengths behind them: parts of other ranks stay zero */
+  pd_device_clear(device, device->memory + layout->squares, layout->partial_squares - layout->squares);
   device->rows = pinned(layout->rows_bytes);
   device->values = pinned((1 + device->sets) * (int64_t)sizeof *device->values);
   device->counts = pinned(device->sets * program->normaliser_count * (int64_t)sizeof *device->counts);

@@ -25,6 +25,8 @@ static void map_memory(pd_device *device) {
   }
   madvise(memory, (size_t)device->bytes, MADV_HUGEPAGE); /* fewer page faults where the system has them */
   device->memory = memory;
+  const char *fill = getenv("PDC_MEMORY"); /* for tests (device.h) */
+  if (fill != NULL && strcmp(fill, "nan") == 0) memset(memory, 0xff, (size_t)device->bytes);
 }
 
 static void check_tags(const pd_world *world, const pd_pipeline *pipeline) {
@@ -194,8 +196,7 @@ void pd_device_draw(pd_device *device, const pd_param_info *info, pd_key key, co
 
 void pd_device_open_pass(pd_device *device, const pd_pass *pass) {
   device->pass = *pass;
-  memset(device->results, 0,
-         (size_t)(device->program->microbatches * device->result_count) * sizeof *device->results);
+  memset(device->results, 0, (size_t)(device->program->microbatches * device->result_count) * sizeof *device->results);
 }
 
 bool pd_device_begin_step(pd_device *device) {

@@ -14,10 +14,16 @@ cudaError_t enter_api(const char *call, capture_use use);
 /* remembers an error for cudaGetLastError */
 cudaError_t leave_api(cudaError_t error);
 
-template <class F> cudaError_t api(const char *call, capture_use use, F &&body) {
+/* counts a call; whether it is to do nothing (PD_FAKE_MISTAKE) */
+bool dropped(const char *call);
+/* whether this mistake is planted in the call that is being made */
+bool planted(const char *mistake);
+
+/* counted: not by somebody else before, as NCCL's calls are */
+template <class F> cudaError_t api(const char *call, capture_use use, F &&body, bool counted = true) {
   std::lock_guard<std::recursive_mutex> hold(lock);
   cudaError_t error = enter_api(call, use);
-  if (error == cudaSuccess) error = body();
+  if (error == cudaSuccess && !(counted && dropped(call))) error = body();
   return leave_api(error);
 }
 

@@ -20,6 +20,16 @@
  *   PD_FAKE_DRIVER=13000    version of the driver, 0: none; below 13000 calls give cudaErrorInsufficientDriver
  *   PD_FAKE_TIMEOUT=SECONDS without progress while the program waits, then a fault that lists what waits (60)
  *   PD_FAKE_LEAKS=0         no fault for what is left at exit
+ *   PD_FAKE_MISTAKE=drop:cudaStreamWaitEvent:7@1   a mistake planted in the program's 7th call of that kind, on rank 1
+ * (without
+ *                           @: on all). For a kernel the call is `kernel` and its name. The mistakes:
+ *                             drop    it does nothing, and says that it succeeded
+ *                             half    a copy, a fill, an allocation or a message has half its size
+ *                             early   cudaEventRecord: the event does not wait for the last operation of its stream
+ *                             late    an operation of NCCL comes after the rank's next one of its kind
+ *                             other   an operation of NCCL goes to another communicator of the rank
+ *                             wide    cublasLtMatrixLayoutCreate: rows are 8 elements further apart
+ *   PD_FAKE_RACES=1         operations that touch the same memory must be ordered (races.h; twins made for "races")
  *   PD_FAKE_THREADS=N       CPU threads that blocks of a kernel are spread over (1)
  *   PD_FAKE_BLOCKS=forward|reverse|seeded   order of blocks and warps of a kernel (seeded)
  *   PD_FAKE_CUDNN_VERSION=91900   what cudnnGetVersion says (that of the headers)
@@ -80,6 +90,9 @@ int fake_progress(void);
 __attribute__((noreturn, format(printf, 2, 3)))
 #endif
 void fake_fault(const char *name, const char *format, ...);
+
+/* Counts a call; the mistake that is planted in it, or NULL. */
+const char *fake_planted(const char *call);
 
 /* A line on stderr that says why an error code is about to be returned: `fake gpu: CALL: …`. */
 #if defined(__GNUC__)

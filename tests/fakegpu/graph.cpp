@@ -9,8 +9,8 @@
 struct CUgraphExec_st {
   std::string name;
   std::vector<CUgraphNode_st> nodes;
-  std::vector<void *> fibers; /* of the captured streams but the first, which goes with the launching stream */
-  fake::operation_ref last;   /* launches of one executable graph run one after another */
+  std::vector<fake::lane *> lanes; /* of the captured streams but the first, which goes with the launching stream */
+  fake::operation_ref last;        /* launches of one executable graph run one after another */
 };
 
 namespace fake {
@@ -150,7 +150,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *exec, cudaGraph_t graph, unsig
     size_t lanes = 0;
     for (const CUgraphNode_st &node : x->nodes) lanes = std::max(lanes, node.lane + 1);
     for (size_t i = 1; i < lanes; i++)
-      x->fibers.push_back(new_fiber("graph " + x->name + " branch " + std::to_string(i)));
+      x->lanes.push_back(new_lane("graph " + x->name + " branch " + std::to_string(i)));
     fake_object_made("executable graph", x);
     fake_record("host: cudaGraphInstantiate %s nodes %zu = %s", graph->name.c_str(), x->nodes.size(), x->name.c_str());
     *exec = x;
@@ -192,7 +192,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
     auto link = [&](const char *call) {
       return std::make_shared<work>(work{call, exec->name, s.device, done, {}, true});
     };
-    operation_ref begin = enqueue(link("start of graph"), {s.tail, exec->last}, s.name, s.fiber);
+    operation_ref begin = enqueue(link("start of graph"), {s.tail, exec->last}, s.name, s.own);
     std::vector<operation_ref> run;
     std::vector<bool> leaf(exec->nodes.size(), true);
     for (const CUgraphNode_st &node : exec->nodes) {
@@ -203,12 +203,12 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
       }
       if (waits.empty()) waits.push_back(begin);
       run.push_back(enqueue(node.what, waits, "graph " + exec->name + " in " + s.name,
-                            node.lane == 0 ? s.fiber : exec->fibers[node.lane - 1]));
+                            node.lane == 0 ? s.own : exec->lanes[node.lane - 1]));
     }
     std::vector<operation_ref> ends = {begin};
     for (size_t i = 0; i < run.size(); i++)
       if (leaf[i]) ends.push_back(run[i]);
-    s.tail = exec->last = enqueue(link("end of graph"), ends, s.name, s.fiber);
+    s.tail = exec->last = enqueue(link("end of graph"), ends, s.name, s.own);
     return cudaSuccess;
   });
 }

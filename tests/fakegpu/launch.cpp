@@ -217,7 +217,7 @@ cudaError_t launch_kernel(function *f, dim3 grid, dim3 block, void **arguments, 
                       " of dynamic (cudaFuncAttributeMaxDynamicSharedMemorySize) and " +
                       std::to_string(limits().shared_optin) + " in all");
   cudaError_t error = check_stream(stream, "cudaLaunchKernel");
-  if (error != cudaSuccess) return error;
+  if (error != cudaSuccess || dropped(("kernel " + f->text.substr(0, f->text.find('<'))).c_str())) return error;
   if (!f->twin) f->twin = find_twin(f->name);
   std::string detail =
       f->text + " grid " + text_of(grid) + " block " + text_of(block) + " shared " + std::to_string(shared);

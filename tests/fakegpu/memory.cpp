@@ -2,6 +2,7 @@
 #include "memory.h"
 
 #include "api.h"
+#include "races.h"
 #include "report.h"
 #include "sanitizer.h"
 
@@ -11,6 +12,7 @@
 #include <set>
 #include <signal.h>
 #include <sys/mman.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 namespace fake {
@@ -30,7 +32,8 @@ uint64_t made;
 
 /* Opening and closing costs a system call and page faults; the program's own accesses do not depend on the seed. */
 bool gated(const allocation &a) {
-  return a.kind == memory_kind::device && a.state == memory_state::live && config().seed == 0;
+  return (a.kind == memory_kind::device || a.kind == memory_kind::pinned) && a.state == memory_state::live &&
+         config().seed == 0;
 }
 
 char *inside(const allocation &a) {
@@ -42,6 +45,11 @@ size_t inside_bytes(const allocation &a) {
 
 void protect(const allocation &a, int protection) {
   if (mprotect(inside(a), inside_bytes(a), protection)) fake_fault("setup", "mprotect: %s", strerror(errno));
+}
+
+/* what the program's own code may do with memory that is gated */
+int closed(const allocation &a) {
+  return a.kind == memory_kind::device ? PROT_NONE : pinned_protection(a);
 }
 
 const char *kind_name(memory_kind kind) {
@@ -72,14 +80,36 @@ std::string name_of(const allocation &a) {
                text.c_str());
   if (a->kind == memory_kind::device && open_count == 0 && static_cast<char *>(address) < a->start + a->bytes)
     fake_fault("host-access", "the program's own code touches device memory at %p: %s", address, text.c_str());
+  if (a->kind == memory_kind::pinned && open_count == 0 && static_cast<char *>(address) < a->start + a->bytes)
+    fake_fault("host-access", "the program has not waited for what uses the memory that it touches at %p: %s", address,
+               text.c_str());
   fake_fault("out-of-bounds", "access to %p: %s", address, text.c_str());
 }
 
 struct sigaction previous[NSIG];
 
+/* The program's own code touches pinned memory of which only other bytes are in use: it is open until something is
+ * queued that uses it. */
+bool open_pinned(const void *address, bool write) {
+  const allocation *a = find_memory(address);
+  if (a->kind != memory_kind::pinned || !gated(*a) || open_count || in_use(address, write) ||
+      static_cast<const char *>(address) >= a->start + a->bytes)
+    return false;
+  protect(*a, PROT_READ | PROT_WRITE);
+  return true;
+}
+
 /* a stray access to the fake's memory becomes a fault; every other goes the usual way */
 void on_stray(int number, siginfo_t *info, void *context) {
-  if (find_memory(info->si_addr)) report_access(info->si_addr);
+  if (find_memory(info->si_addr)) {
+#if defined(__x86_64__)
+    bool write = static_cast<ucontext_t *>(context)->uc_mcontext.gregs[REG_ERR] & 2;
+#else
+    bool write = true;
+#endif
+    if (open_pinned(info->si_addr, write)) return;
+    report_access(info->si_addr);
+  }
   struct sigaction &old = previous[number];
   if (old.sa_flags & SA_SIGINFO && old.sa_sigaction)
     old.sa_sigaction(number, info, context);
@@ -106,7 +136,7 @@ open_memory::open_memory() {
 open_memory::~open_memory() {
   if (--open_count) return;
   for (auto &entry : table())
-    if (gated(entry.second)) protect(entry.second, PROT_NONE);
+    if (gated(entry.second)) protect(entry.second, closed(entry.second));
 }
 
 allocation *find_memory(const void *address) {
@@ -144,7 +174,15 @@ void make_live(allocation &a) {
   memset(inside(a), 0xff, inside_bytes(a)); /* NaN in every floating-point format */
   asan_poison(inside(a), static_cast<size_t>(a.start - inside(a)));
   asan_poison(a.start + a.bytes, inside_bytes(a) - static_cast<size_t>(a.start - inside(a)) - a.bytes);
-  if (gated(a) && !open_count) protect(a, PROT_NONE);
+  if (gated(a) && !open_count) protect(a, closed(a));
+}
+
+bool closes_pinned() {
+  return config().seed == 0;
+}
+
+void apply_protection(const allocation &a) {
+  if (gated(a) && !open_count) protect(a, closed(a));
 }
 
 /* the bytes between the end of an allocation and its forbidden page must be as they were */
@@ -168,6 +206,7 @@ void free_memory(allocation &a) {
   }
   check_slack(a);
   asan_unpoison(inside(a), inside_bytes(a));
+  race_forget(a);
   protect(a, PROT_NONE);
   madvise(inside(a), inside_bytes(a), MADV_DONTNEED);
   a.state = memory_state::freed;
@@ -269,6 +308,7 @@ cudaError_t cudaMalloc(void **pointer, size_t bytes) {
   return api("cudaMalloc", capture_use::forbidden, [&]() -> cudaError_t {
     if (!pointer) return cudaErrorInvalidValue;
     *pointer = nullptr;
+    if (planted("half")) bytes /= 2;
     if (!bytes) return cudaSuccess;
     allocation *a = make_memory(bytes, current_device(), memory_kind::device, memory_state::live, "cudaMalloc");
     if (!a) {
@@ -310,6 +350,7 @@ static cudaError_t allocate_host(const char *call, void **pointer, size_t bytes)
   return api(call, capture_use::forbidden, [&]() -> cudaError_t {
     if (!pointer) return cudaErrorInvalidValue;
     *pointer = nullptr;
+    if (planted("half")) bytes /= 2;
     if (!bytes) return cudaSuccess;
     allocation *a = make_memory(bytes, -1, memory_kind::pinned, memory_state::live, call);
     if (!a) return cudaErrorMemoryAllocation;

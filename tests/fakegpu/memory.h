@@ -24,6 +24,7 @@ struct allocation {
   bool freeing; /* a stream-ordered free has been issued */
   uint64_t number;
   const char *made_by;
+  void *shadow; /* of the race detector */
 };
 
 /* keeps device memory open while it exists */
@@ -45,6 +46,10 @@ allocation *register_memory(void *start, size_t bytes);
 /* fault unless the bytes lie in one live allocation that `device` (-1: any) may use; `what` names the call or argument
  */
 void check_range(const void *start, size_t bytes, int device, const char *fault, const char *what);
+
+/* whether the program's own code is kept out of pinned memory that is in use, and sets what it may do now */
+bool closes_pinned();
+void apply_protection(const allocation &a);
 
 /* lets one device use another's memory */
 void allow_peer(int device, int peer, bool allowed);

@@ -1,8 +1,10 @@
 /* Settings, faults, explanations, the recording, and what must be gone at exit. */
 #include "report.h"
 
+#include "api.h"
 #include "block.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
@@ -53,9 +55,26 @@ static void read_seeds(settings &s) {
   s.seeds = static_cast<uint64_t>(last - first) + 1;
 }
 
+/* KIND:CALL:NUMBER, or with @RANK, which then must be this one */
+static void read_mistake(settings &s) {
+  const char *text = getenv("PD_FAKE_MISTAKE"), *rank = getenv("OMPI_COMM_WORLD_RANK");
+  if (!text) return;
+  static const char *const kinds[] = {"drop", "half", "early", "late", "other", "wide"};
+  std::string all = text, kind = all.substr(0, all.find(':'));
+  size_t last = all.rfind(':'), at = all.find('@');
+  char *end = nullptr;
+  if (last != std::string::npos && last > kind.size())
+    s.planted = {kind, all.substr(kind.size() + 1, last - kind.size() - 1), strtoull(text + last + 1, &end, 10)};
+  if (!s.planted.number || (*end && *end != '@') ||
+      std::find(std::begin(kinds), std::end(kinds), kind) == std::end(kinds))
+    bad_setting("PD_FAKE_MISTAKE", text, "KIND:CALL:NUMBER or KIND:CALL:NUMBER@RANK, as tests/fakegpu/fake.h says");
+  if (at != std::string::npos && all.substr(at + 1) != (rank ? rank : "0")) s.planted.number = 0;
+}
+
 static settings read_settings() {
   settings s;
   read_seeds(s);
+  read_mistake(s);
   s.devices = static_cast<int>(number("PD_FAKE_DEVICES", s.devices, 0, 64));
   s.arch = static_cast<int>(number("PD_FAKE_ARCH", s.arch, 50, 200));
   s.driver = static_cast<int>(number("PD_FAKE_DRIVER", s.driver, 0, 99999));
@@ -63,6 +82,8 @@ static settings read_settings() {
   s.memory = static_cast<size_t>(number("PD_FAKE_MEMORY", static_cast<long long>(s.memory), 0, INT64_MAX));
   s.timeout = static_cast<double>(number("PD_FAKE_TIMEOUT", static_cast<long long>(s.timeout), 1, 86400));
   s.leaks = number("PD_FAKE_LEAKS", 1, 0, 1) != 0;
+  s.races = number("PD_FAKE_RACES", 0, 0, 1) != 0;
+  if (s.races) s.threads = 1; /* its tables belong to one */
   if (const char *text = getenv("PD_FAKE_BLOCKS")) {
     if (!strcmp(text, "forward"))
       s.blocks = block_order::forward;
@@ -116,6 +137,19 @@ bool recording() {
   return record_file() != nullptr;
 }
 
+/* ---- planted mistakes ---- */
+
+static bool at_hand; /* the call that is being made is the one */
+
+bool dropped(const char *call) {
+  const char *kind = fake_planted(call);
+  return kind && !strcmp(kind, "drop");
+}
+
+bool planted(const char *mistake) {
+  return at_hand && config().planted.kind == mistake;
+}
+
 /* ---- objects ---- */
 
 struct object {
@@ -157,6 +191,16 @@ void fake_fault(const char *name, const char *format, ...) {
           rank ? " (rank " : "", rank ? rank : "", rank ? ")" : "");
   if (recording()) fflush(record_file());
   _exit(FAKE_FAULT_STATUS);
+}
+
+const char *fake_planted(const char *call) {
+  static uint64_t seen;
+  const mistake &m = config().planted;
+  at_hand = false;
+  if (!m.number || m.call != call || ++seen != m.number) return nullptr;
+  at_hand = true;
+  fake_record("host: planted: %s", m.kind.c_str());
+  return m.kind.c_str();
 }
 
 void fake_explain(const char *call, const char *format, ...) {

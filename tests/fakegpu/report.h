@@ -11,13 +11,20 @@ namespace fake {
 
 enum class block_order { forward, reverse, seeded };
 
+/* a mistake planted in the program's calls (PD_FAKE_MISTAKE) */
+struct mistake {
+  std::string kind, call;
+  uint64_t number = 0; /* of the call, from 1; 0: none */
+};
+
 struct settings {
   uint64_t seed = 0, seeds = 1; /* the first, and how many */
   std::string record, kernels;
   int devices = 1, arch = 0, driver = 13000, threads = 1;
   size_t memory = size_t{16} << 30;
   double timeout = 60;
-  bool leaks = true;
+  mistake planted;
+  bool leaks = true, races = false;
   block_order blocks = block_order::seeded;
 };
 

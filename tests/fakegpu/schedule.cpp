@@ -3,6 +3,7 @@
 #include "schedule.h"
 
 #include "memory.h"
+#include "races.h"
 #include "report.h"
 #include "sanitizer.h"
 
@@ -51,11 +52,28 @@ std::string unfinished() {
   return text;
 }
 
-void *new_fiber(const std::string &name) {
-  if (!under_tsan()) return nullptr;
-  void *fiber = __tsan_create_fiber(0);
-  __tsan_set_fiber_name(fiber, name.c_str());
-  return fiber;
+static auto &lanes = *new std::vector<lane *>;
+
+lane *new_lane(const std::string &name) {
+  auto made = new lane{static_cast<uint32_t>(lanes.size()), nullptr};
+  lanes.push_back(made);
+  if (under_tsan()) {
+    made->fiber = __tsan_create_fiber(0);
+    __tsan_set_fiber_name(made->fiber, name.c_str());
+  }
+  return made;
+}
+
+/* by lane: the last operation that the program has waited for, directly or not */
+static auto &host_seen = *new std::vector<uint32_t>;
+
+static void join(std::vector<uint32_t> &seen, const std::vector<uint32_t> &more) {
+  if (seen.size() < more.size()) seen.resize(more.size());
+  for (size_t i = 0; i < more.size(); i++) seen[i] = std::max(seen[i], more[i]);
+}
+
+bool observed(uint32_t lane_number, uint32_t tick) {
+  return lane_number < host_seen.size() && host_seen[lane_number] >= tick;
 }
 
 static uint64_t choose(uint64_t below) {
@@ -70,7 +88,7 @@ static fake_state run(operation &o) {
   running = name.c_str();
   void *host = under_tsan() ? __tsan_get_current_fiber() : nullptr;
   if (under_tsan()) {
-    tsan_switch(o.fiber);
+    tsan_switch(o.on->fiber);
     tsan_acquire(&o.issued_order);
     for (const operation_ref &before : o.waits)
       if (before) tsan_acquire(&before->finished_order);
@@ -81,7 +99,10 @@ static fake_state run(operation &o) {
   }
   for (const fake_range &r : o.what->ranges)
     if (find_memory(r.start)) check_range(r.start, r.bytes, o.what->device, "memory", o.what->call);
+  race_begin(o);
   fake_state state = o.what->run(o.own);
+  race_end();
+  if (state != FAKE_AGAIN) race_ran(o);
   if (state != FAKE_AGAIN) std::vector<char>().swap(o.own);
   if (under_tsan()) {
     tsan_release(&o.finished_order);
@@ -211,25 +232,40 @@ void wait_for_all() {
       since = now();
     else
       idle(since, "all streams");
+  for (uint32_t i = 0; i < lanes.size(); i++) {
+    if (host_seen.size() <= i) host_seen.push_back(0);
+    host_seen[i] = lanes[i]->ticks;
+  }
+  race_observed();
 }
 
 void observe(const operation_ref &seen) {
-  if (seen) tsan_acquire(&seen->finished_order);
+  if (!seen) return;
+  tsan_acquire(&seen->finished_order);
+  join(host_seen, seen->seen);
+  race_observed();
 }
 
-operation_ref enqueue(work_ref what, std::vector<operation_ref> waits, const std::string &stream, void *fiber) {
+operation_ref enqueue(work_ref what, std::vector<operation_ref> waits, const std::string &stream, lane *own) {
   static uint64_t count;
   auto o = std::make_shared<operation>();
   o->what = std::move(what);
   o->stream = stream;
-  o->fiber = fiber;
+  o->on = own;
+  o->tick = ++own->ticks;
+  o->seen = host_seen;
   o->number = ++count;
   o->waits = std::move(waits);
-  for (const operation_ref &before : o->waits)
+  for (const operation_ref &before : o->waits) {
+    if (before) join(o->seen, before->seen);
     if (before && !before->done) {
       before->followers.push_back(o);
       o->unmet++;
     }
+  }
+  if (o->seen.size() <= own->number) o->seen.resize(own->number + 1);
+  o->seen[own->number] = o->tick;
+  race_queued(*o);
   tsan_release(&o->issued_order);
   if (o->unmet)
     waiting++;

@@ -28,6 +28,13 @@ struct work {
 };
 using work_ref = std::shared_ptr<const work>;
 
+/* operations that run one after another: those of a stream, or of a branch of an executable graph */
+struct lane {
+  uint32_t number; /* from 0 */
+  void *fiber;     /* for ThreadSanitizer, null outside of it */
+  uint32_t ticks = 0;
+};
+
 struct operation;
 using operation_ref = std::shared_ptr<operation>;
 
@@ -35,7 +42,9 @@ struct operation {
   uint64_t number = 0; /* in the order of issue */
   work_ref what;
   std::string stream;                   /* its name, for reports */
-  void *fiber;                          /* of its stream, for ThreadSanitizer */
+  lane *on;                             /* of its stream or its branch of a graph */
+  uint32_t tick = 0;                    /* its number in the lane, from 1 */
+  std::vector<uint32_t> seen;           /* by lane: the last tick that came before this operation */
   std::vector<operation_ref> waits;     /* until it has run */
   std::vector<operation_ref> followers; /* that wait for this one */
   size_t unmet = 0;                     /* of `waits`, not done */
@@ -50,7 +59,7 @@ struct operation {
 extern std::recursive_mutex lock;
 
 /* queues an operation; entries of `waits` may be null or done */
-operation_ref enqueue(work_ref what, std::vector<operation_ref> waits, const std::string &stream, void *fiber);
+operation_ref enqueue(work_ref what, std::vector<operation_ref> waits, const std::string &stream, lane *own);
 
 /* runs what it takes until the operation is done (nothing for null) */
 void wait_for(const operation_ref &target);
@@ -70,8 +79,10 @@ std::string unfinished();
 /* true after an operation failed: the device is unusable */
 bool broken();
 
-/* a fiber for a stream, null outside ThreadSanitizer */
-void *new_fiber(const std::string &name);
+lane *new_lane(const std::string &name);
+
+/* whether the program knows that the operation is done: it has waited for it, or for one that comes after it */
+bool observed(uint32_t lane_number, uint32_t tick);
 
 /* the seed of what is drawn now: of several, the next one after every wait */
 uint64_t seed_now();

@@ -7,6 +7,7 @@
 #include "sanitizer.h"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 
 struct CUevent_st {
@@ -37,7 +38,7 @@ void init(CUstream_st &s, const std::string &name, int device, unsigned flags, i
   s.flags = flags;
   s.blocking = !(flags & cudaStreamNonBlocking);
   s.priority = priority;
-  s.fiber = new_fiber("stream " + s.name);
+  s.own = new_lane("stream " + s.name);
 }
 
 device_streams &of_device(int device) {
@@ -80,8 +81,13 @@ std::vector<operation_ref> waits_of(const CUstream_st &s) {
 void put(CUstream_st &s, work_ref what, std::vector<operation_ref> more = {}) {
   std::vector<operation_ref> waits = waits_of(s);
   waits.insert(waits.end(), more.begin(), more.end());
-  s.tail = enqueue(std::move(what), std::move(waits), s.name, s.fiber);
+  s.tail = enqueue(std::move(what), std::move(waits), s.name, s.own);
   if (s.legacy) of_device(s.device).orphans.clear();
+}
+
+/* what came before an operation of a stream, for an event that is recorded too early */
+operation_ref before_last(const operation_ref &last) {
+  return last && !last->waits.empty() ? last->waits[0] : nullptr;
 }
 
 work_ref marker(const char *call, const std::string &detail, int device) {
@@ -337,12 +343,14 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     if (capturing(s)) {
       if (s.captured->broken) return cudaErrorStreamCaptureInvalidated;
       event->captured = s.captured;
-      event->frontier = s.frontier;
+      event->frontier =
+          planted("early") && !s.frontier.empty() ? s.captured->graph->nodes[s.frontier.back()].after : s.frontier;
       event->recorded = nullptr;
       return cudaSuccess;
     }
+    operation_ref before = s.tail;
     put(s, marker("cudaEventRecord", event->name, s.device));
-    event->recorded = s.tail;
+    event->recorded = planted("early") ? before_last(before) : s.tail;
     event->captured = nullptr;
     return cudaSuccess;
   });
@@ -459,18 +467,21 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void 
 }
 
 cudaError_t fake_enqueue(cudaStream_t stream, const fake_operation *o) {
-  return api(o->name, capture_use::allowed, [&]() -> cudaError_t {
-    std::vector<char> given(static_cast<const char *>(o->context),
-                            static_cast<const char *>(o->context) + o->context_bytes);
-    std::vector<fake_range> ranges(o->ranges, o->ranges + o->range_count);
-    fake_run *run = o->run;
-    return submit(stream, o->name, o->detail ? o->detail : "", std::move(ranges), [=](std::vector<char> &own) {
-      if (own.empty()) {
-        own = given;
-        own.push_back(0); /* a context of no bytes is started once, too */
-      }
-      tsan_blind blind;
-      return run(own.data());
-    });
-  });
+  return api(
+      o->name, capture_use::allowed,
+      [&]() -> cudaError_t {
+        std::vector<char> given(static_cast<const char *>(o->context),
+                                static_cast<const char *>(o->context) + o->context_bytes);
+        std::vector<fake_range> ranges(o->ranges, o->ranges + o->range_count);
+        fake_run *run = o->run;
+        return submit(stream, o->name, o->detail ? o->detail : "", std::move(ranges), [=](std::vector<char> &own) {
+          if (own.empty()) {
+            own = given;
+            own.push_back(0); /* a context of no bytes is started once, too */
+          }
+          tsan_blind blind;
+          return run(own.data());
+        });
+      },
+      strncmp(o->name, "nccl", 4) != 0);
 }

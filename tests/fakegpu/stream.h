@@ -51,7 +51,7 @@ struct CUstream_st {
   unsigned flags;
   int priority;
   fake::operation_ref tail;
-  void *fiber;
+  fake::lane *own;              /* the order of its operations */
   fake::capture_ref captured;   /* null when not capturing */
   std::vector<size_t> frontier; /* nodes that the next captured operation comes after */
 };

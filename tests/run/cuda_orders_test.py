@@ -4,47 +4,17 @@ and bf16, from a captured step and from one that is queued anew."""
 import re
 
 import harness
-from cuda_programs import build_cuda, calls, train_cuda
-from harness import Random, add, check, once, tensors_equal
+from cuda_programs import calls, small, small_data, train_cuda
+from harness import add, check, once, tensors_equal
 
-# tied weights at both ends, random masks, a bias whose gradient is a sum, clipping: every kind of call that the runtime makes
-PROGRAM = """
-config const global = 4;
-dim batch = global, seq = 4, embed = 8, word = 24, ffn = 16;
-shard < batch=dp; ffn=tp; >
-optimizer < kind=adamw; lr=3e-2; decay=0.1; clip=0.5; >
-data < shuffle=off; >
-model small(tokens: i32[batch, seq], targets: i32[batch, seq]) {
-  param table: [word, embed];
-  h = dropout(gather(table, tokens), 0.1);
-  repeat 4 {
-    param up: [embed, ffn], down: [ffn, embed], bias: [embed] = 0;
-    h = h + gelu(h @ up) @ down + bias;
-  }
-  loss xent(h @ transpose(table), targets);
-}
-"""
 STEPS, SEEDS = 22, 21
 # pp, dp, tp
 LAYOUTS = [(1, 1, 1), (2, 1, 1), (4, 1, 1), (1, 2, 1), (1, 4, 1), (1, 1, 2), (1, 1, 4), (2, 2, 1), (2, 1, 2), (1, 2, 2)]
 
 
-def program(layout, precision, kind="1f1b"):
-    """A rank's micro-batch has one sample: layouts of one tp share their kernels."""
-    pp, dp, tp = layout
-    return build_cuda(PROGRAM, {"global": 4 * dp, "schedule.microbatch": 1, "parallel.pp": pp, "parallel.dp": dp, "parallel.tp": tp,
-                                "schedule.kind": kind if pp > 1 else "gpipe", "precision.compute": precision})
-
-
-def data(dp):
-    """Two global batches, which come again and again."""
-    random, samples = Random(5), 4 * dp * 2
-    return {"tokens": random.integers([samples, 4], 24), "targets": random.integers([samples, 4], 24, ignored=0.2)}
-
-
 def trained(layout, precision, seed, graph=True):
     return once((layout, precision, seed, graph), lambda: train_cuda(
-        program(layout, precision), "--steps=%d" % STEPS, "--seed=3", "--quiet", seed=seed, data=data(layout[1]),
+        small(layout, precision), "--steps=%d" % STEPS, "--seed=3", "--quiet", seed=seed, data=small_data(layout[1]),
         environment={} if graph else {"PDC_CUDA_GRAPH": "0"}))
 
 
@@ -63,10 +33,31 @@ def orders(layout, precision, graph=True):
             check(len(seeds) == SEEDS, "rank %d runs its step in the orders of seeds %s" % (rank, sorted(seeds)))
 
 
+def races(layout, precision):
+    """Of all operations that touch the same memory, one of them writing it, streams, events and the graph say which comes first."""
+    for graph in ("1", "0"):
+        ours = train_cuda(small(layout, precision), "--steps=3", "--seed=3", "--quiet", sanitize="races", data=small_data(layout[1]),
+                          environment={"PDC_CUDA_GRAPH": graph})
+        check(ours.losses == trained(layout, precision, 0).losses[:3], "losses %s" % ours.losses)
+
+
+def sanitized(layout, precision, sanitizer):
+    """On several ranks: no access outside of a tensor and no undefined behaviour; no race, that of threads of a kernel included."""
+    ours = train_cuda(small(layout, precision), "--steps=2", "--seed=3", "--quiet", seed=1, sanitize=sanitizer, timeout=300, limit=400,
+                      data=small_data(layout[1]))
+    check(ours.losses == trained(layout, precision, 0).losses[:2], "losses %s" % ours.losses)
+
+
 for precision in ("f32", "bf16"):
     for layout in LAYOUTS:
         add("orders: pp%d dp%d tp%d %s" % (*layout, precision), orders, layout, precision)
 for layout in ((1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 1)):
     add("orders, queued anew: pp%d dp%d tp%d" % layout, orders, layout, "f32", False)
+
+for layout, precision in (((1, 1, 1), "bf16"), ((4, 1, 1), "f32"), ((2, 2, 1), "bf16"), ((2, 1, 2), "f32"), ((1, 2, 2), "f32")):
+    add("no race: pp%d dp%d tp%d %s" % (*layout, precision), races, layout, precision)
+for layout, precision, sanitizer in (((2, 2, 1), "f32", "address"), ((1, 1, 2), "bf16", "address"), ((2, 1, 1), "bf16", "thread"), ((1, 2, 1), "f32", "thread"),
+                                     ((1, 1, 2), "f32", "thread")):
+    add("%s sanitizer: pp%d dp%d tp%d %s" % (sanitizer, *layout, precision), sanitized, layout, precision, sanitizer)
 
 harness.main(__name__)

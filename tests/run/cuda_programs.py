@@ -9,7 +9,7 @@ import sys
 
 import fakegpu
 import harness
-from harness import build, check, directory, once, start
+from harness import Random, build, check, directory, once, start
 
 LIBRARY = os.path.join(os.path.dirname(harness.PDC), "lib", "pdc")
 
@@ -60,3 +60,37 @@ def calls(run, rank):
 def relative(got, wanted):
     """The largest difference, each relative to the number that is wanted."""
     return max(abs(a - b) / (abs(b) + 1e-12) for a, b in zip(got, wanted))
+
+
+# ---- a small program that makes every kind of call ----
+
+# tied weights at both ends, random masks, a bias whose gradient is a sum, clipping
+SMALL = """
+config const global = 4;
+dim batch = global, seq = 4, embed = 8, word = 24, ffn = 16;
+shard < batch=dp; ffn=tp; >
+optimizer < kind=adamw; lr=3e-2; decay=0.1; clip=0.5; >
+data < shuffle=off; >
+model small(tokens: i32[batch, seq], targets: i32[batch, seq]) {
+  param table: [word, embed];
+  h = dropout(gather(table, tokens), 0.1);
+  repeat 4 {
+    param up: [embed, ffn], down: [ffn, embed], bias: [embed] = 0;
+    h = h + gelu(h @ up) @ down + bias;
+  }
+  loss xent(h @ transpose(table), targets);
+}
+"""
+
+
+def small(layout, precision, kind="1f1b"):
+    """A rank's micro-batch has one sample: layouts of one tp share their kernels."""
+    pp, dp, tp = layout
+    return build_cuda(SMALL, {"global": 4 * dp, "schedule.microbatch": 1, "parallel.pp": pp, "parallel.dp": dp, "parallel.tp": tp,
+                                "schedule.kind": kind if pp > 1 else "gpipe", "precision.compute": precision})
+
+
+def small_data(dp):
+    """Two global batches, which come again and again."""
+    random, samples = Random(5), 4 * dp * 2
+    return {"tokens": random.integers([samples, 4], 24), "targets": random.integers([samples, 4], 24, ignored=0.2)}

@@ -6,7 +6,7 @@ import os
 import re
 
 import harness
-from cuda_programs import build_cuda, calls, relative, start_cuda, train_cuda
+from cuda_programs import build_cuda, calls, relative, small, small_data, start_cuda, train_cuda
 from harness import Random, add, build, check, close, command, directory, once, pdc, read_program, tensors_close, tensors_equal, train
 
 STEPS, BATCH = 5, 12
@@ -329,12 +329,29 @@ def test_without_mpi():
     check(result.code == 2 and "2 ranks" in result.err, result.describe())
 
 
+def resumed(layout, precision):
+    """A run that is cut and goes on from its checkpoint is the run that was not cut, to the bit: masters, moments, random masks."""
+    program, data = small(layout, precision), small_data(layout[1])
+    options = ("--steps=6", "--seed=3", "--checkpoint=ck", "--save-every=3")
+    whole = train_cuda(program, *options, data=data)
+    check(sorted(os.listdir(whole.path("ck"))) == ["latest", "step-00000003", "step-00000006"], os.listdir(whole.path("ck")))
+    again = train_cuda(program, *options, "--resume=" + os.path.join(whole.path("ck"), "step-00000003"), seed=7, data=data)
+    check([line["step"] for line in again.steps] == [4, 5, 6] and again.losses == whole.losses[3:] and again.norms == whole.norms[3:],
+          "losses %s, without a cut %s" % (again.losses, whole.losses))
+    tensors_equal(again.weights, whole.weights, "weights after step 6")
+    for name in ("weights", "moments-1", "moments-2"):
+        tensors_equal(*(harness.read_safetensors(os.path.join(run.path("ck"), "step-00000006", name + ".safetensors")) for run in (again, whole)),
+                      name + " in the checkpoint of step 6")
+
+
 def test_sources():
     place = directory()
     result = pdc("--target=cuda", "-S", os.path.join(harness.PROGRAMS, "mlp.pd"), cwd=place)
     check(result.code == 0 and sorted(os.listdir(place)) == ["mlp.c", "mlp.cu", "mlp.plan.json"], result.describe())
 
 
+add("resumed: pp2 dp2 bf16", resumed, (2, 2, 1), "bf16")
+add("resumed: tp2 f32", resumed, (1, 1, 2), "f32")
 for case in RUNS:
     add("as on the host: " + name_of(case), agrees, case)
     add("one allocation, one graph: " + name_of(case), one_allocation_one_graph, case)

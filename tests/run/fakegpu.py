@@ -20,9 +20,13 @@ DEVICE = os.path.join("tests", "fakegpu", "device.h")
 # kinds of twins: what g++ is told, the library that must be in the process first, its settings, its exit status and mark
 SANITIZERS = {
     None: ([], None, {}),
-    "address": (["-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"], "libasan.so",
+    # without optimization: its checks take g++ longer to optimize than the tests to run
+    "address": (["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"], "libasan.so",
                 {"ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:handle_segv=1", "UBSAN_OPTIONS": "print_stacktrace=1"}),
-    "thread": (["-fsanitize=thread"], "libtsan.so", {"TSAN_OPTIONS": "halt_on_error=1:suppressions=" + os.path.join(ROOT, "tests", "fakegpu", "thread-sanitizer.supp")}),
+    # the fake's own race detector (tests/fakegpu/races.h): what g++ adds to accesses, without ThreadSanitizer's library
+    "races": (["-fsanitize=thread", "-nodefaultlibs", "-lstdc++", "-lm", "-lgcc_s", "-lc"], None, {"PD_FAKE_RACES": "1"}),
+    # locks are those of MPI: their order is not looked at
+    "thread": (["-fsanitize=thread"], "libtsan.so", {"TSAN_OPTIONS": "halt_on_error=1:detect_deadlocks=0:suppressions=" + os.path.join(ROOT, "tests", "fakegpu", "thread-sanitizer.supp")}),
 }
 
 
@@ -52,7 +56,7 @@ def twin(source, *options, sanitize=None):
     """The library of a .cu file's kernels for the fake GPU. -Bsymbolic: the program has functions of the same names."""
     def build():
         target = os.path.join(harness.directory(), os.path.basename(source)[:-3] + "-twin.so")
-        return _compile(["g++", "-x", "c++", "-std=c++17", "-O1", "-g", "-DPD_FAKE_GPU", "-include", DEVICE, "-isystem",
+        return _compile(["g++", "-x", "c++", "-std=c++17", "-O1", "-g1", "-DPD_FAKE_GPU", "-include", DEVICE, "-isystem",
                          os.path.join(CUDA, "include"), "-fPIC", "-shared", "-Wl,-Bsymbolic", "-Wall", "-Wno-unused",
                          "-Wno-unknown-pragmas", *SANITIZERS[sanitize][0], *options, source], target)
     return harness.once(("twin", source, options, sanitize), build)
@@ -67,10 +71,10 @@ def environment(twins, sanitize=None, seed=0, **settings):
     variables = {"LD_LIBRARY_PATH": ":".join(paths), "PD_FAKE_KERNELS": ":".join(twins), "PD_FAKE_SEED": str(seed)}
     variables.update({"PD_FAKE_" + key.upper(): str(value) for key, value in settings.items()})
     _, library, options = SANITIZERS[sanitize]
+    variables.update(options)
     if library:
         path = harness.once(("preload", library), lambda: harness.command(["gcc", "-print-file-name=" + library], 10).out.strip())
         variables["LD_PRELOAD"] = path
-        variables.update(options)
     return variables
 
 

@@ -46,7 +46,7 @@ def every_order(part):
 
 for part in STREAMS:
     harness.add("streams_" + part, lambda part=part: every_order(part))
-    for sanitizer in ("address", "thread"):
+    for sanitizer in ("address", "thread", "races"):
         harness.add("streams_%s_%s" % (part, sanitizer),
                     lambda part=part, sanitizer=sanitizer: passes("streams", part, sanitize=sanitizer, seed=5, devices=2))
 
@@ -119,6 +119,12 @@ SANITIZED = {
     ("graph_without_dependency", "thread"): r"ThreadSanitizer: data race .*\n(.*\n)*.* add_to\(float\*, float const\*\)",
     ("nonblocking_without_order", "thread"): r"ThreadSanitizer: data race",
 }
+
+
+# and the race detector, without running another order
+RACES = ("missing_wait", "wait_before_record", "overwritten_too_early", "graph_without_dependency", "nonblocking_without_order")
+for name in RACES:
+    SANITIZED[(name, "races")] = r"fault: race: .*(reads|writes) a\d+\+\d+, which .* (reads|writes): nothing orders them"
 
 
 def found(result, text):
@@ -286,6 +292,12 @@ def test_code_for_another_device():
 def test_bad_setting():
     result = go("device", "all", threads="many")
     check(result.code == 2 and "PD_FAKE_THREADS=many" in result.err, "bad setting: " + result.describe())
+    for seed in ("20-1", "1-", "x", "-3"):
+        result = go("device", "all", seed=seed)
+        check(result.code == 2 and "PD_FAKE_SEED=" + seed in result.err, "bad setting: " + result.describe())
+    for mistake in ("drop", "drop:cudaFree", "drop:cudaFree:0", "lose:cudaFree:1", "drop:cudaFree:1x"):
+        result = go("device", "all", mistake=mistake)
+        check(result.code == 2 and "PD_FAKE_MISTAKE=" + mistake in result.err, "bad setting: " + result.describe())
 
 
 RECORDED = """host: cudaStreamCreate s1 nonblocking priority 0

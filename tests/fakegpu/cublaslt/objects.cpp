@@ -156,8 +156,9 @@ size_t cublasLtGetCudartVersion(void) {
 
 #define STATUSES(X)                                                                                                    \
   X(SUCCESS)                                                                                                           \
-  X(NOT_INITIALIZED) X(ALLOC_FAILED) X(INVALID_VALUE) X(ARCH_MISMATCH) X(MAPPING_ERROR) X(EXECUTION_FAILED)            \
-      X(INTERNAL_ERROR) X(NOT_SUPPORTED) X(LICENSE_ERROR)
+  X(NOT_INITIALIZED)                                                                                                   \
+  X(ALLOC_FAILED) X(INVALID_VALUE) X(ARCH_MISMATCH) X(MAPPING_ERROR) X(EXECUTION_FAILED) X(INTERNAL_ERROR)             \
+      X(NOT_SUPPORTED) X(LICENSE_ERROR)
 const char *cublasLtGetStatusName(cublasStatus_t status) {
   switch (status) {
 #define X(name)                                                                                                        \
@@ -191,6 +192,8 @@ cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *matrix, cudaDa
                                           uint64_t cols, int64_t ld) {
   if (!matrix) return CUBLAS_STATUS_INVALID_VALUE;
   *matrix = make<cublasLtMatrixLayoutOpaque_t>(layout_kind);
+  const char *mistake = fake_planted("cublasLtMatrixLayoutCreate");
+  if (mistake && !strcmp(mistake, "wide")) ld += 8;
   return cublasLtMatrixLayoutInit_internal(*matrix, sizeof(**matrix), type, rows, cols, ld);
 }
 

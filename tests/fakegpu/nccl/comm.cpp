@@ -4,6 +4,7 @@
 
 #include "../fake.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -102,6 +103,14 @@ ncclResult_t refuse(const char *call, ncclResult_t result, const std::string &wh
   return result;
 }
 
+static std::vector<ncclComm_t> alive;
+
+ncclComm_t another(ncclComm_t comm) {
+  for (ncclComm_t other : alive)
+    if (other != comm) return other;
+  return comm;
+}
+
 std::string rank_text(const ncclComm *comm) {
   return "rank " + std::to_string(comm->rank) + " of " + std::to_string(comm->size) + " (world rank " +
          std::to_string(world_rank()) + ")";
@@ -174,6 +183,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int size, ncclUniqueId uniq
   comm->tag = id.tag + 2;
   meet(id, comm);
   fake_object_made(comm_kind, comm);
+  alive.push_back(comm);
   fake_record("ncclCommInitRank %d of %d", rank, size);
   *out = comm;
   return ncclSuccess;
@@ -191,6 +201,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   if (!comm) return ncclSuccess;
   fake_object_destroyed(comm_kind, comm);
   if (comm->busy) fake_fault("communicator", "ncclCommDestroy while an operation of %s runs", rank_text(comm).c_str());
+  alive.erase(std::find(alive.begin(), alive.end(), comm));
   delete comm;
   return ncclSuccess;
 }

@@ -29,6 +29,9 @@ ncclResult_t refuse(const char *call, ncclResult_t result, const std::string &wh
 /* dies if the communicator is not alive; an error if the current device is not its own */
 ncclResult_t check_comm(const char *call, ncclComm_t comm);
 
+/* another communicator that is alive, the same if there is none */
+ncclComm_t another(ncclComm_t comm);
+
 /* "rank 1 of 4 (world rank 3)" */
 std::string rank_text(const ncclComm *comm);
 
