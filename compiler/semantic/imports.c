@@ -163,17 +163,23 @@ static void load_bindings(Loader *loader, Unit *unit, const Item *item) {
   }
 }
 
+static const Name *name_in_signature(const Item *item, uint32_t i) {
+  return i < item->size_count ? &item->sizes[i] : &item->inputs[i - item->size_count].name;
+}
+
+const Name *earlier_in_signature(const Item *item, uint32_t i) {
+  for (uint32_t k = 0; k < i; k++)
+    if (name_in_signature(item, k)->text == name_in_signature(item, i)->text) return name_in_signature(item, k);
+  return NULL;
+}
+
 /* The names of a block's signature: each once. */
 static void check_signature(Sem *sem, const Item *item) {
   for (uint32_t i = 0; i < item->size_count + item->input_count; i++) {
-    const Name *name = i < item->size_count ? &item->sizes[i] : &item->inputs[i - item->size_count].name;
-    for (uint32_t k = 0; k < i; k++) {
-      const Name *other = k < item->size_count ? &item->sizes[k] : &item->inputs[k - item->size_count].name;
-      if (other->text != name->text) continue;
-      Diag *diag = report(sem, "E0202", name->span, "`%s` is already defined", name->text);
-      diag_label(diag, other->span, "first defined here");
-      break;
-    }
+    const Name *name = name_in_signature(item, i), *other = earlier_in_signature(item, i);
+    if (!other) continue;
+    Diag *diag = report(sem, "E0202", name->span, "`%s` is already defined", name->text);
+    diag_label(diag, other->span, "first defined here");
   }
 }
 

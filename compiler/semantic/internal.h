@@ -268,6 +268,8 @@ const char *const_value_text(Sem *sem, Const c);
 
 /* ---- imports.c ---- */
 bool load_units(Sem *sem);
+/* The name of a block's signature (its sizes, then its inputs) before number `i` that is the same; NULL: none, as it should. */
+const Name *earlier_in_signature(const Item *item, uint32_t i);
 
 /* ---- constants.c ---- */
 /* Evaluates every const and dim of a unit, in order. */

@@ -4,9 +4,8 @@
  * and its `..` are, so it is tried with many: each size is an axis of its own that matches every axis but the other
  * sizes (Axis.open), with made-up numbers; `..` is every number of axes that there is room for. Only when all trials
  * have errors is something reported, and only errors count that follow from ranks, names and arguments: what numbers
- * decide
- * (`group = heads / kv`, windows of images, `if (n > 8)`) is right for some call, perhaps. So nothing is reported of a
- * block that some call of it can compile, unless that call gives one axis for two of its sizes. */
+ * decide (`group = heads / kv`, windows of images, `if (n > 8)`) is right for some call, perhaps. So nothing is reported
+ * of a block that some call of it can compile, unless that call gives one axis for two of its sizes. */
 #include <string.h>
 
 #include "semantic/elaborate.h"
@@ -212,9 +211,16 @@ static void tell(Sem *sem, const Symbol *block, const DiagList *told) {
   }
 }
 
+/* A size and an input, or two of them, of one name: this has been told (imports.c), and no call could tell them apart. */
+static bool has_a_name_twice(const Item *item) {
+  for (uint32_t i = 0; i < item->size_count + item->input_count; i++)
+    if (earlier_in_signature(item, i)) return true;
+  return false;
+}
+
 void check_uncalled(Sem *sem, Symbol *block) {
   bool generic = block->item->size_count || has_run(block->item);
-  if (sem->too_long) return;
+  if (sem->too_long || has_a_name_twice(block->item)) return;
   if (!generic && sem->model) {
     call_and_forget(sem, block, &(Trial){0});
     return;
