@@ -42,16 +42,13 @@ __global__ void __launch_bounds__(PD_IMAGE_BLOCK)
                           T *__restrict__ x) {
   const int at = (int)pd_thread();
   if (at >= v.area) return;
-  int ix, top, bottom, left, right;
-  const int iy = pd_split(v.by_w, at, &ix);
-  pd_covering(v, iy, v.kh, v.oh, &top, &bottom);
-  pd_covering(v, ix, v.kw, v.ow, &left, &right);
+  const pd_cover over = pd_cover_of(v, at);
   for (int image = (int)blockIdx.y; image < images * channels; image += (int)gridDim.y) {
     const int j = image / channels, c = image - j * channels;
     float sum = 0;
-    for (int oy = top; oy <= bottom; oy++) {
-      for (int ox = left; ox <= right; ox++) {
-        const int ky = iy + v.pad - oy * v.stride, kx = ix + v.pad - ox * v.stride;
+    for (int oy = over.top; oy <= over.bottom; oy++) {
+      for (int ox = over.left; ox <= over.right; ox++) {
+        const int ky = over.iy + v.pad - oy * v.stride, kx = over.ix + v.pad - ox * v.stride;
         const int64_t row = ((int64_t)c * v.kh + ky) * v.kw + kx;
         sum += pd_load(columns + row * width + (int64_t)j * v.places + oy * v.ow + ox);
       }

@@ -41,6 +41,19 @@ static __device__ __forceinline__ void pd_covering(const pd_window &v, int at, i
   if (*last >= count) *last = count - 1;
 }
 
+/* The element `at` of an image, and the places whose windows cover it. */
+typedef struct pd_cover {
+  int iy, ix, top, bottom, left, right;
+} pd_cover;
+
+static __device__ __forceinline__ pd_cover pd_cover_of(const pd_window &v, int at) {
+  pd_cover cover;
+  cover.iy = pd_split(v.by_w, at, &cover.ix);
+  pd_covering(v, cover.iy, v.kh, v.oh, &cover.top, &cover.bottom);
+  pd_covering(v, cover.ix, v.kw, v.ow, &cover.left, &cover.right);
+  return cover;
+}
+
 /* Grids of one thread an element of an image or its places: x goes over one image and channel, y over all of those,
  * in turns where there are more than a grid may have. */
 static inline dim3 pd_image_grid(int64_t elements, int64_t images) {

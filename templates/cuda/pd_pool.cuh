@@ -50,14 +50,11 @@ __global__ void __launch_bounds__(PD_IMAGE_BLOCK)
                            T *__restrict__ dx) {
   const int at = (int)pd_thread();
   if (at >= v.area) return;
-  int ix, top, bottom, left, right;
-  const int iy = pd_split(v.by_w, at, &ix);
-  pd_covering(v, iy, v.kh, v.oh, &top, &bottom);
-  pd_covering(v, ix, v.kw, v.ow, &left, &right);
+  const pd_cover over = pd_cover_of(v, at);
   for (int64_t image = blockIdx.y; image < images; image += gridDim.y) {
     float sum = 0;
-    for (int oy = top; oy <= bottom; oy++) {
-      for (int ox = left; ox <= right; ox++) {
+    for (int oy = over.top; oy <= over.bottom; oy++) {
+      for (int ox = over.left; ox <= over.right; ox++) {
         float largest;
         if (pd_window_largest(v, x + image * v.area, oy, ox, &largest) != at) continue;
         sum += pd_load(dy + image * v.places + oy * v.ow + ox);
@@ -91,14 +88,11 @@ __global__ void __launch_bounds__(PD_IMAGE_BLOCK)
   const int at = (int)pd_thread();
   if (at >= v.area) return;
   const float share = 1.0f / (float)(v.kh * v.kw);
-  int ix, top, bottom, left, right;
-  const int iy = pd_split(v.by_w, at, &ix);
-  pd_covering(v, iy, v.kh, v.oh, &top, &bottom);
-  pd_covering(v, ix, v.kw, v.ow, &left, &right);
+  const pd_cover over = pd_cover_of(v, at);
   for (int64_t image = blockIdx.y; image < images; image += gridDim.y) {
     float sum = 0;
-    for (int oy = top; oy <= bottom; oy++) {
-      for (int ox = left; ox <= right; ox++) sum += pd_load(dy + image * v.places + oy * v.ow + ox);
+    for (int oy = over.top; oy <= over.bottom; oy++) {
+      for (int ox = over.left; ox <= over.right; ox++) sum += pd_load(dy + image * v.places + oy * v.ow + ox);
     }
     pd_store(dx + image * v.area + at, sum * share);
   }

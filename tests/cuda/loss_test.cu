@@ -186,45 +186,49 @@ template <typename T> static void expect_copy(const std::string &what, const ten
   count(same, what + ": copy");
 }
 
+/* a parameter as Adam and Lamb have it */
+template <typename T> struct trained {
+  tensor<float> w, g, m, v;
+  tensor<T> copy;
+  explicit trained(size_t size) : w(size), g(size), m(size), v(size), copy(size) {
+    w.random();
+    g.random();
+    m.random(0.1);
+    v.random(0.1, 0.1);
+    copy.random();
+  }
+  void expect(const std::string &what, bool copied) {
+    w.expect(what, 5e-7);
+    m.expect(what + " m", 5e-7);
+    v.expect(what + " v", 5e-7);
+    if (copied)
+      expect_copy(what, w, copy);
+    else
+      copy.expect(what + " copy untouched", 0);
+  }
+};
+
 template <typename T> static void test_adamw(int64_t n, bool coupled, bool copied, int update, int finite) {
   const size_t size = (size_t)n;
-  tensor<float> w(size), g(size), m(size), v(size);
-  tensor<T> copy(size);
-  w.random();
-  g.random();
-  m.random(0.1);
-  v.random(0.1, 0.1);
-  copy.random();
+  trained<T> p(size);
   const pd_step_values values = step_values(update, finite);
   const scalar<pd_step_values> on_device(values);
-  pd_adamw(0, n, w.device, copied ? copy.device : (T *)NULL, g.device, m.device, v.device, on_device.device, 0.9, 0.99,
-           1e-8, 0.1, coupled);
+  pd_adamw(0, n, p.w.device, copied ? p.copy.device : (T *)NULL, p.g.device, p.m.device, p.v.device, on_device.device,
+           0.9, 0.99, 1e-8, 0.1, coupled);
   if (update && finite) {
     std::vector<double> gradient(size);
-    for (size_t i = 0; i < size; i++) gradient[i] = values.factor * g.at[i] + (coupled ? 0.1 * w.at[i] : 0);
-    R->adamw(n, w.ref(), gradient.data(), m.ref(), v.ref(), 1, values.rate, 0.9, 0.99, 1e-8, coupled ? 0 : 0.1,
+    for (size_t i = 0; i < size; i++) gradient[i] = values.factor * p.g.at[i] + (coupled ? 0.1 * p.w.at[i] : 0);
+    R->adamw(n, p.w.ref(), gradient.data(), p.m.ref(), p.v.ref(), 1, values.rate, 0.9, 0.99, 1e-8, coupled ? 0 : 0.1,
              values.c1, values.c2);
   }
   const std::string what = named(coupled ? "adam" : "adamw", n, copied) + (update && finite ? "" : " held");
-  w.expect(what, 5e-7);
-  m.expect(what + " m", 5e-7);
-  v.expect(what + " v", 5e-7);
-  if (copied && update && finite)
-    expect_copy(what, w, copy);
-  else
-    copy.expect(what + " copy untouched", 0);
+  p.expect(what, copied && update && finite);
 }
 
 /* Both parts; adapts: the tensor moves in proportion to its own length. */
 template <typename T> static void test_lamb(int64_t n, bool adapts, bool copied, int update, int finite) {
   const size_t size = (size_t)n;
-  tensor<float> w(size), g(size), m(size), v(size);
-  tensor<T> copy(size);
-  w.random();
-  g.random();
-  m.random(0.1);
-  v.random(0.1, 0.1);
-  copy.random();
+  trained<T> p(size);
   tensor<float> spare(2 * PD_NORM_BLOCKS); /* as doubles */
   struct pair {
     double length, moved;
@@ -233,29 +237,23 @@ template <typename T> static void test_lamb(int64_t n, bool adapts, bool copied,
   const pd_step_values values = step_values(update, finite);
   const scalar<pd_step_values> on_device(values);
   double *const on = (double *)lengths.device;
-  pd_lamb_measure(0, n, w.device, g.device, m.device, v.device, on_device.device, 0.9, 0.99, 1e-6, 0.1,
+  pd_lamb_measure(0, n, p.w.device, p.g.device, p.m.device, p.v.device, on_device.device, 0.9, 0.99, 1e-6, 0.1,
                   (double *)spare.device, on);
-  pd_lamb(0, n, w.device, copied ? copy.device : (T *)NULL, m.device, v.device, on_device.device, 1e-6, 0.1,
+  pd_lamb(0, n, p.w.device, copied ? p.copy.device : (T *)NULL, p.m.device, p.v.device, on_device.device, 1e-6, 0.1,
           adapts ? on : NULL);
   const std::string what =
       named(adapts ? "lamb" : "lamb at the common rate", n, copied) + (update && finite ? "" : " held");
   if (update && finite) {
-    const double length = R->sum_squares(n, w.ref());
-    const double moved = R->lamb_moments(n, w.ref(), g.ref(), m.ref(), v.ref(), values.factor, 0.9, 0.99, 1e-6, 0.1,
-                                         values.c1, values.c2);
-    R->lamb_step(n, w.ref(), m.ref(), v.ref(), values.rate * (adapts ? sqrt(length / moved) : 1), 1e-6, 0.1, values.c1,
-                 values.c2);
+    const double length = R->sum_squares(n, p.w.ref());
+    const double moved = R->lamb_moments(n, p.w.ref(), p.g.ref(), p.m.ref(), p.v.ref(), values.factor, 0.9, 0.99, 1e-6,
+                                         0.1, values.c1, values.c2);
+    R->lamb_step(n, p.w.ref(), p.m.ref(), p.v.ref(), values.rate * (adapts ? sqrt(length / moved) : 1), 1e-6, 0.1,
+                 values.c1, values.c2);
     const pair got = lengths.pull();
     checksum(&got, sizeof got);
     count(close_to(got.length, length, 1e-11) && close_to(got.moved, moved, 3e-6), what + ": lengths");
   }
-  w.expect(what, 5e-7);
-  m.expect(what + " m", 5e-7);
-  v.expect(what + " v", 5e-7);
-  if (copied && update && finite)
-    expect_copy(what, w, copy);
-  else
-    copy.expect(what + " copy untouched", 0);
+  p.expect(what, copied && update && finite);
 }
 
 template <typename T> static void test_sgd(int64_t n, double momentum, bool copied, int update) {
