@@ -147,8 +147,9 @@ struct worker {
   char begun = 0, ended = 0;
   uint64_t filled = 0; /* number of the launch that static shared memory was filled for */
 
-  char *shared = nullptr;
+  char *stacks = nullptr, *shared = nullptr;
   size_t shared_bytes = 0;
+  int marked = 0; /* stacks that have their mark */
 
   worker();
   void *order() {
@@ -156,19 +157,22 @@ struct worker {
   }
 };
 
+/* No page between two stacks is forbidden: they lie in huge pages, since a block's fibers touch a stack after the other
+ * and would else miss in the TLB at every switch. What a thread writes over the mark above the
+ * end of its stack tells that it was not enough. The odd distance spreads equal frames over the sets of the caches. */
+enum { BELOW_MARK = 1024, MARK_BYTES = 64, MARK = 0xa5 };
 size_t stack_bytes() {
-  return under_asan() || under_tsan() ? 256 << 10 : 128 << 10;
+  return (under_asan() || under_tsan() ? 256 << 10 : 32 << 10) + MARK_BYTES + BELOW_MARK;
 }
 
 worker::worker() {
-  size_t page = 4096, each = stack_bytes();
-  char *stacks = static_cast<char *>(
-      mmap(nullptr, each * MAX_THREADS, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  size_t page = 4096, each = stack_bytes(), bytes = each * MAX_THREADS;
+  stacks = static_cast<char *>(
+      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
   if (stacks == MAP_FAILED) fake_fault("setup", "no memory for the stacks of %d threads", MAX_THREADS);
+  madvise(stacks, bytes, MADV_HUGEPAGE);
   for (size_t i = 0; i < MAX_THREADS; i++) {
-    mprotect(stacks + i * each, page, PROT_NONE); /* an overflowing stack ends here */
-    /* staggered tops: with equal alignment all frames would fall into the same sets of the L1 cache */
-    fibers[i].stack_top = stacks + (i + 1) * each - i % 16 * 272 / 16 * 16;
+    fibers[i].stack_top = stacks + (i + 1) * each;
     fibers[i].own = &warps[i / WARP];
     fibers[i].tsan = nullptr;
     fibers[i].lane = static_cast<unsigned>(i % WARP);
@@ -355,8 +359,21 @@ void check_shared(worker &w, const struct launch &launch, const char *start) {
                  text_of(block_index).c_str(), launch.dynamic_bytes);
 }
 
+char *mark_of(const worker &w, int thread) {
+  return w.stacks + static_cast<size_t>(thread) * stack_bytes() + BELOW_MARK;
+}
+
+void check_stacks(const worker &w, const struct launch &launch) {
+  static const std::string mark(MARK_BYTES, static_cast<char>(MARK));
+  for (int i = 0; i < w.total; i++)
+    if (memcmp(mark_of(w, i), mark.data(), MARK_BYTES))
+      fake_fault("stack", "kernel %s, block %s, thread %s: its %zu bytes of stack are not enough", launch.name,
+                 text_of(block_index).c_str(), text_of(w.fibers[static_cast<size_t>(i)].index).c_str(), stack_bytes());
+}
+
 /* every thread of the block at the start of the kernel */
 void prepare_threads(worker &w, const struct launch &launch, char *shared) {
+  for (; w.marked < w.total; w.marked++) memset(mark_of(w, w.marked), MARK, MARK_BYTES);
   uint3 thread = {0, 0, 0};
   for (int i = 0; i < w.total; i++) {
     fiber &f = w.fibers[static_cast<size_t>(i)];
@@ -417,6 +434,7 @@ void run_block(worker &w, const struct launch &launch, uint64_t index) {
   at_work = nullptr;
   if (launch.uses_shared) end_threads(w, w.total);
   check_shared(w, launch, shared);
+  check_stacks(w, launch);
 }
 
 void run_blocks(const struct launch &launch) {

@@ -9,7 +9,7 @@ import harness
 from harness import check, directory
 
 TESTS = os.path.join("tests", "cuda")
-INCLUDE = ["-I" + part for part in ("templates/cuda", "runtime", TESTS)]
+FOLDERS = [os.path.join(harness.ROOT, *part) for part in (("templates", "cuda"), ("runtime",), ("tests", "cuda"))]
 ARCHITECTURES = ("80", "90", "100")
 PROGRAMS = ("rows_test", "loss_test", "attention_test", "image_test")
 LIMIT = 900  # seconds: a compiler on a busy machine
@@ -30,7 +30,7 @@ def compiled(name):
         path = os.path.join(directory(), name + ".o")
         code = [word for arch in ARCHITECTURES for word in ("-gencode", "arch=compute_%s,code=sm_%s" % (arch, arch))]
         return path, must([fakegpu.tool("nvcc"), "-ccbin", "g++", "-O2", "-std=c++17", "-Werror", "all-warnings", "-Xptxas",
-                           "-v,-warn-spills", *code, *INCLUDE, "-c", os.path.join(TESTS, name + ".cu"), "-o", path])
+                           "-v,-warn-spills", *code, *("-I" + folder for folder in FOLDERS), "-c", os.path.join(TESTS, name + ".cu"), "-o", path])
     return harness.once("nvcc " + name, compile_it)
 
 
@@ -54,8 +54,8 @@ def run(name, *words, detector="run", **settings):
     """a test on the fake GPU, with fewer sizes under a sanitizer"""
     sanitize = SANITIZER.get(detector)
     options = ["-DPD_QUICK"] if sanitize else ["-O2", "-Wextra", "-Werror", "-Wno-maybe-uninitialized"]
-    twins = fakegpu.twin(os.path.join(TESTS, name + ".cu"), "-fno-strict-aliasing", *INCLUDE, "-Wl," + reference(), *options,
-                         sanitize=sanitize)
+    twins = fakegpu.twin(os.path.join(TESTS, name + ".cu"), "-fno-strict-aliasing", *options, sanitize=sanitize, folders=FOLDERS,
+                         objects=(reference(),))
     return fakegpu.run(program(name), twins, *words, sanitize=sanitize, limit=LIMIT, **settings)
 
 

@@ -14,10 +14,8 @@ from harness import Random, build, check, directory, once, start
 LIBRARY = os.path.join(os.path.dirname(harness.PDC), "lib", "pdc")
 
 
-def _share_objects():
-    """From now on pdc compiles a text with nvcc once (nvcc_once.py)."""
-    os.environ["PDC_NVCC"] = "%s %s %s %s" % (sys.executable, os.path.join(harness.ROOT, "tests", "run", "nvcc_once.py"), directory(),
-                                              os.environ.get("PDC_NVCC") or fakegpu.tool("nvcc"))
+# of a text pdc has one object of nvcc's (nvcc_kept.py)
+KEPT = {"PDC_NVCC": "%s %s %s %s" % (sys.executable, os.path.join(harness.ROOT, "tests", "run", "nvcc_kept.py"), fakegpu.KEPT, fakegpu.tool("nvcc"))}
 
 
 def twin(program, sanitize=None):
@@ -25,13 +23,12 @@ def twin(program, sanitize=None):
     with open(program + ".cu", "rb") as file:
         digest = hashlib.sha256(file.read()).hexdigest()
     return once(("twin of", digest, sanitize), lambda: fakegpu.twin(
-        program + ".cu", "-I" + LIBRARY + "/include", "-I" + LIBRARY + "/cuda", sanitize=sanitize))
+        program + ".cu", sanitize=sanitize, folders=(LIBRARY + "/include", LIBRARY + "/cuda")))
 
 
 def build_cuda(source, defines, arch="90", options=()):
     """Code for one architecture does not run on another one: what starts it says PD_FAKE_ARCH."""
-    once("objects of nvcc", _share_objects)
-    program = build(source, defines, options=("--target=cuda", "--arch=sm_" + arch, "--save-temps", *options))
+    program = build(source, defines, options=("--target=cuda", "--arch=sm_" + arch, "--save-temps", *options), environment=KEPT)
     twin(program)
     return program
 

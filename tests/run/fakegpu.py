@@ -10,10 +10,12 @@ import os
 import shutil
 
 import harness
+import kept
 
 ROOT = harness.ROOT
 BUILD = os.path.abspath(os.environ.get("BUILD") or os.path.dirname(harness.PDC))
 LIBRARIES = os.path.join(BUILD, "fakegpu")
+KEPT = os.path.join(BUILD, "tests", "kept")
 CUDA = os.environ.get("CUDA", "/usr/local/cuda")
 DEVICE = os.path.join("tests", "fakegpu", "device.h")
 
@@ -37,29 +39,30 @@ def tool(name):
     return found
 
 
-def _compile(words, target):
-    result = harness.command(words + ["-o", target], harness.COMPILE_LIMIT * 2, cwd=ROOT)
-    harness.check(result.code == 0, "compilation failed: " + result.describe())
-    return target
+def _compiled(source, words, folders=(), objects=()):
+    """What a compiler makes of a .cu file by these words, with headers of `folders`; kept for every text that is the same."""
+    text = os.path.join(ROOT, source) # or elsewhere, if that is an absolute path
+
+    def make(target):
+        result = harness.command([*words, *("-Wl," + path for path in objects), text, "-o", target], harness.COMPILE_LIMIT * 2, cwd=ROOT)
+        harness.check(result.code == 0, "compilation failed: " + result.describe())
+    inputs = [text, *objects, *(path for folder in (os.path.join(ROOT, "tests", "fakegpu"), *folders) for path in kept.texts(folder))]
+    return kept.file(KEPT, [*words, kept.compiler(words[0]), kept.compiler(tool("nvcc"))], inputs, make)
 
 
 def nvcc(source, *options, arch="sm_80"):
     """A program of one .cu file, linked with the CUDA runtime as a shared library and without a path to it."""
-    def build():
-        target = os.path.join(harness.directory(), os.path.basename(source)[:-3]) # -cubin or -ptx: device code instead
-        return _compile([tool("nvcc"), "-ccbin", "g++", "-O1", "-std=c++17", "-Werror", "all-warnings", "-arch=" + arch,
-                         "-cudart", "shared", *options, source], target)
-    return harness.once(("nvcc", source, options, arch), build)
+    return harness.once(("nvcc", source, options, arch), lambda: _compiled(source, [ # -cubin or -ptx: device code instead
+        tool("nvcc"), "-ccbin", "g++", "-O1", "-std=c++17", "-Werror", "all-warnings", "-arch=" + arch, "-cudart", "shared", *options]))
 
 
-def twin(source, *options, sanitize=None):
-    """The library of a .cu file's kernels for the fake GPU. -Bsymbolic: the program has functions of the same names."""
-    def build():
-        target = os.path.join(harness.directory(), os.path.basename(source)[:-3] + "-twin.so")
-        return _compile(["g++", "-x", "c++", "-std=c++17", "-O1", "-g1", "-DPD_FAKE_GPU", "-include", DEVICE, "-isystem",
-                         os.path.join(CUDA, "include"), "-fPIC", "-shared", "-Wl,-Bsymbolic", "-Wall", "-Wno-unused",
-                         "-Wno-unknown-pragmas", *SANITIZERS[sanitize][0], *options, source], target)
-    return harness.once(("twin", source, options, sanitize), build)
+def twin(source, *options, sanitize=None, folders=(), objects=()):
+    """The library of a .cu file's kernels for the fake GPU, with objects that it needs. As in nvcc's code, a product and a sum are
+    one operation only where the text says fma. -Bsymbolic: the program has functions of the same names."""
+    return harness.once(("twin", source, options, sanitize), lambda: _compiled(source, [
+        "g++", "-x", "c++", "-std=c++17", "-O1", "-g1", "-march=native", "-ffp-contract=off", "-DPD_FAKE_GPU", "-include", DEVICE,
+        *("-I" + folder for folder in folders), "-isystem", os.path.join(CUDA, "include"), "-fPIC", "-shared", "-Wl,-Bsymbolic", "-Wall",
+        "-Wno-unused", "-Wno-unknown-pragmas", *SANITIZERS[sanitize][0], *options], folders, objects))
 
 
 def environment(twins, sanitize=None, seed=0, **settings):

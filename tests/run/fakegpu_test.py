@@ -104,6 +104,7 @@ FAULTS = {
     "shared_never_written": r"wrong: element 0 is -?nan",
     "beyond_static": None,
     "beyond_dynamic": r"fault: out-of-bounds: .*something was written after the 252 bytes of dynamic shared memory",
+    "deep_stack": r"fault: stack: kernel deep_stack .*, thread \(\d+,0,0\): its \d+ bytes of stack are not enough",
 }
 # what the sanitizers say more: the line, whatever the order
 SANITIZED = {

@@ -135,9 +135,9 @@ def directory():
 
 # ---- compiling ----
 
-def pdc(*words, source=None, limit=COMPILE_LIMIT, cwd=None):
+def pdc(*words, source=None, limit=COMPILE_LIMIT, environment=None, cwd=None):
     """Runs pdc with these words; `source` is a program given on standard input."""
-    return command([PDC] + [str(word) for word in words], limit, cwd=cwd,
+    return command([PDC] + [str(word) for word in words], limit, environment=environment, cwd=cwd,
                    stdin=None if source is None else source.encode())
 
 
@@ -156,7 +156,7 @@ def words_of(defines):
     return words
 
 
-def build(source, defines=None, options=("-O1",)):
+def build(source, defines=None, options=("-O1",), environment=None):
     """Compiles a program (its text); the path of the result. The same text and options are compiled once."""
     def compile_it():
         place = directory()
@@ -164,7 +164,7 @@ def build(source, defines=None, options=("-O1",)):
         with open(path, "w") as file:
             file.write(source)
         target = os.path.join(place, "program")
-        result = pdc("-o", target, *options, *words_of(defines), path)
+        result = pdc("-o", target, *options, *words_of(defines), path, environment=environment)
         check(result.code == 0 and os.path.exists(target), "pdc failed: " + result.describe())
         return target
 

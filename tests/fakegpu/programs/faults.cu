@@ -323,6 +323,11 @@ __global__ void beyond_dynamic(float *x) {
   __syncthreads();
   x[threadIdx.x] = box[0];
 }
+__global__ void deep_stack(float *x) {
+  volatile float many[8200]; // of local memory, a little more than a thread of the fake GPU has
+  for (int i = 0; i < 8200; i++) many[i] = 1;
+  x[threadIdx.x] = many[8199];
+}
 #define KERNEL(kernel, bytes, ...)                                                                                     \
   static void kernel##_() {                                                                                            \
     buffer<float> x(N);                                                                                                \
@@ -344,6 +349,7 @@ KERNEL(shared_race, 0, N - 1 - i)
 KERNEL(shared_never_written, 0, 1)
 KERNEL(beyond_static, 0, 1)
 KERNEL(beyond_dynamic, N * 4 - 4, 1)
+KERNEL(deep_stack, 0, 1)
 
 __global__ void two_blocks_write(float *x) {
   x[(threadIdx.x + blockIdx.x) % N] = (float)blockIdx.x; // which block is last is not defined
@@ -365,7 +371,7 @@ static const part parts[] = {PART(block_race),
     PART(capture_not_joined), PART(call_in_host_function), {"exits_before_barrier", exits_before_barrier_},
     {"two_barriers", two_barriers_}, {"part_of_a_warp", part_of_a_warp_}, {"wrong_mask", wrong_mask_},
     {"two_operations", two_operations_}, {"shared_race", shared_race_}, {"shared_never_written", shared_never_written_},
-    {"beyond_static", beyond_static_}, {"beyond_dynamic", beyond_dynamic_}};
+    {"beyond_static", beyond_static_}, {"beyond_dynamic", beyond_dynamic_}, {"deep_stack", deep_stack_}};
 int main(int argc, char **argv) {
   return run_part(parts, sizeof parts / sizeof *parts, argc, argv);
 }
