@@ -85,9 +85,12 @@ static inline void count(bool ok, const std::string &what) {
   }
 }
 
-/* Under sanitizers, what differs only in size is left out: `NAME quick`, with twins made with -DPD_QUICK. */
-static inline bool is_quick(int argc, char **argv) {
-  return argc > 1 && strcmp(argv[1], "quick") == 0;
+/* Under sanitizers, what differs only in size is left out: `NAME quick`, with twins made with -DPD_QUICK; or also what differs
+ * only in the type of elements: `NAME quick one-type`, -DPD_ONE_TYPE. */
+static inline bool has_word(int argc, char **argv, const char *word) {
+  for (int i = 1; i < argc; i++)
+    if (strcmp(argv[i], word) == 0) return true;
+  return false;
 }
 
 static inline int report() {

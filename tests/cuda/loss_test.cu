@@ -369,8 +369,10 @@ template <typename T> static void test_all() {
   }
 }
 
-int main() {
-  test_all<float>();
+int main(int argc, char **argv) {
+#ifndef PD_ONE_TYPE
+  if (!has_word(argc, argv, "one-type")) test_all<float>();
+#endif
   test_all<bf16>();
   test_norm();
   return report();

@@ -14,6 +14,8 @@ ARCHITECTURES = ("80", "90", "100")
 PROGRAMS = ("rows_test", "loss_test", "attention_test", "image_test")
 LIMIT = 900  # seconds: a compiler on a busy machine
 SANITIZER = {"asan": "address", "ubsan": "address", "tsan": "thread"}
+# what a twin leaves out; which threads share memory does not depend on the type
+OPTIONS = {None: ["-Wextra", "-Werror", "-Wno-maybe-uninitialized"], "address": ["-DPD_QUICK"], "thread": ["-DPD_QUICK", "-DPD_ONE_TYPE"]}
 
 
 def must(words):
@@ -25,11 +27,11 @@ def must(words):
 # ---- building ----
 
 def compiled(name):
-    """(object, what ptxas says) of a test by nvcc, for all architectures"""
+    """(object, what ptxas says) of a test by nvcc: one PTX, which ptxas makes into code for every architecture"""
     def compile_it():
         path = os.path.join(directory(), name + ".o")
-        code = [word for arch in ARCHITECTURES for word in ("-gencode", "arch=compute_%s,code=sm_%s" % (arch, arch))]
-        return path, must([fakegpu.tool("nvcc"), "-ccbin", "g++", "-O2", "-std=c++17", "-Werror", "all-warnings", "-Xptxas",
+        code = [word for arch in ARCHITECTURES for word in ("-gencode", "arch=compute_%s,code=sm_%s" % (ARCHITECTURES[0], arch))]
+        return path, must([fakegpu.tool("nvcc"), "-ccbin", "g++", "-O0", "-std=c++17", "-Werror", "all-warnings", "-Xptxas",
                            "-v,-warn-spills", *code, *("-I" + folder for folder in FOLDERS), "-c", os.path.join(TESTS, name + ".cu"), "-o", path])
     return harness.once("nvcc " + name, compile_it)
 
@@ -53,8 +55,7 @@ def program(name):
 def run(name, *words, detector="run", **settings):
     """a test on the fake GPU, with fewer sizes under a sanitizer"""
     sanitize = SANITIZER.get(detector)
-    options = ["-DPD_QUICK"] if sanitize else ["-O2", "-Wextra", "-Werror", "-Wno-maybe-uninitialized"]
-    twins = fakegpu.twin(os.path.join(TESTS, name + ".cu"), "-fno-strict-aliasing", *options, sanitize=sanitize, folders=FOLDERS,
+    twins = fakegpu.twin(os.path.join(TESTS, name + ".cu"), "-fno-strict-aliasing", *OPTIONS[sanitize], sanitize=sanitize, folders=FOLDERS,
                          objects=(reference(),))
     return fakegpu.run(program(name), twins, *words, sanitize=sanitize, limit=LIMIT, **settings)
 
@@ -98,19 +99,21 @@ for test_name in PROGRAMS:
 
 def outcome(result):
     found = re.search(r"checksum (\w+)\n(\d+) passed, 0 failed", result.out)
-    check(result.code == 0 and found is not None and int(found.group(2)) >= 100, result.describe())
+    check(result.code == 0 and found is not None and int(found.group(2)) >= 40, result.describe())
     return found.group(1)
 
 
 def orders(name):
     def test():
-        sums = {order: outcome(run(name, blocks=order)) for order in ("forward", "reverse", "seeded")}
+        outcome(run(name)) # with every size
+        sums = {order: outcome(run(name, "quick", blocks=order)) for order in ("forward", "reverse", "seeded")}
         check(len(set(sums.values())) == 1, "results depend on the order of blocks: %s" % sums)
     return test
 
 
 def sanitized(name, detector):
-    return lambda: outcome(run(name, "quick", detector=detector))
+    words = ["quick", "one-type"] if detector == "tsan" else ["quick"]
+    return lambda: outcome(run(name, *words, detector=detector))
 
 
 for test_name in PROGRAMS:

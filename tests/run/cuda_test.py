@@ -6,7 +6,7 @@ import os
 import re
 
 import harness
-from cuda_programs import build_cuda, calls, relative, small, small_data, start_cuda, train_cuda
+from cuda_programs import KEPT, build_cuda, calls, relative, small, small_data, start_cuda, train_cuda
 from harness import Random, add, build, check, close, command, directory, once, pdc, read_program, tensors_close, tensors_equal, train
 
 STEPS, BATCH = 5, 12
@@ -50,29 +50,32 @@ MODELS = {
     "gpt-halves": ("gpt", {"layers": 4, "words": 48, "schedule__accumulators": 2}),
     "mlp-late": ("mlp", {"blocks": 4, "optimizer__clip": 0, "optimizer__lr": 1e-3}),
 }
-# model, pp, dp, tp, microbatch, schedule, chunks, precision
+# model, pp, dp, tp, microbatch, schedule, chunks, precision. Programs of one model with the same micro-batches and tp share their
+# kernels, which are compiled once. Attention in bf16 by kernels of their own: cuda_attention_test.py.
+MLP = ("mlp", 1, 1, 1, 2, "gpipe", 1, "f32")
+MLP_BF16 = ("mlp", 1, 1, 1, 2, "gpipe", 1, "bf16")
+MLP_REPLICAS = ("mlp", 1, 2, 1, 2, "gpipe", 1, "f32")
+GPT = ("gpt-tied", 1, 1, 1, 3, "gpipe", 1, "f32")
+GPT_STAGES = ("gpt-tied", 2, 1, 1, 3, "1f1b", 1, "f32")
+CNN = ("cnn", 1, 2, 2, 3, "gpipe", 1, "f32")
 RUNS = [
-    ("mlp", 1, 1, 1, 12, "gpipe", 1, "f32"),
-    ("gpt-tied", 1, 1, 1, 3, "gpipe", 1, "f32"),
+    MLP, GPT, MLP_BF16, CNN,
     ("llama", 1, 1, 1, 3, "gpipe", 1, "f32"),
-    ("dropout", 1, 1, 1, 4, "gpipe", 1, "f32"),
-    ("gpt-tied", 2, 1, 1, 3, "1f1b", 1, "f32"),
-    ("gpt-untied", 2, 1, 1, 2, "interleaved", 2, "f32"),
-    ("llama", 2, 1, 1, 3, "zb-h1", 1, "f32"),
-    ("mlp", 1, 2, 1, 2, "gpipe", 1, "f32"),
     ("llama", 1, 1, 2, 6, "gpipe", 1, "f32"),
     ("gpt-tied", 2, 1, 2, 6, "1f1b", 1, "f32"),
     ("dropout", 1, 2, 2, 3, "gpipe", 1, "f32"),
-    ("mlp", 1, 1, 1, 12, "gpipe", 1, "bf16"),
-    ("gpt-tied", 2, 1, 1, 3, "1f1b", 1, "bf16"),
-    ("llama", 1, 2, 1, 3, "gpipe", 1, "bf16"),
     ("gpt-untied", 1, 1, 2, 6, "gpipe", 1, "bf16"),
-    ("cnn", 2, 1, 1, 3, "1f1b", 1, "f32"),
-    ("cnn", 1, 2, 2, 3, "gpipe", 1, "f32"),
     ("cnn-lamb", 1, 1, 1, 4, "gpipe", 1, "bf16"),
     ("gpt-lamb", 2, 1, 2, 6, "1f1b", 1, "f32"),
     ("extremes", 1, 2, 1, 3, "gpipe", 1, "f32"),
     ("extremes", 1, 1, 1, 12, "gpipe", 1, "bf16"),
+    MLP_REPLICAS, GPT_STAGES,
+]
+# schedules that cuda_orders_test.py does not have
+SCHEDULES = [
+    ("gpt-untied", 2, 1, 1, 3, "interleaved", 2, "f32"),
+    ("llama", 2, 1, 1, 3, "zb-h1", 1, "f32"),
+    ("cnn", 2, 1, 2, 3, "1f1b", 1, "f32"),
     ("gpt-tied", 2, 2, 1, 3, "chimera", 1, "f32"), # the second copy goes on with the sums of the first
     ("gpt-halves", 2, 1, 1, 3, "dualpipe", 1, "f32"),
 ]
@@ -132,7 +135,7 @@ def agrees(run):
 
 def test_first_losses_differ_from_the_last():
     """The runs above compare something: they learn."""
-    losses = host_run(RUNS[0]).losses
+    losses = host_run(MLP).losses
     check(losses[0] > 1.5 * losses[-1], "losses %s" % losses)
 
 
@@ -169,7 +172,7 @@ def test_late_updates_resumed():
 
 
 def test_without_a_graph():
-    for run in (RUNS[0], RUNS[4]):
+    for run in (MLP, GPT_STAGES):
         recorded, plain = run_of(run, 0), train_cuda(build_cuda(*program_of(run)), "--steps=%d" % STEPS, "--seed=3", data=data_of(run[0]),
                                                      environment={"PDC_CUDA_GRAPH": "0"})
         check("cudaGraphLaunch" not in calls(plain, 0), "PDC_CUDA_GRAPH=0 runs graphs")
@@ -190,7 +193,7 @@ def test_bits_do_not_depend_on_the_pipeline():
 
 def test_the_launch_gives_the_replicas():
     """dp=*: on two ranks the bits of the program compiled for two, one graph; on three what the host computes on three."""
-    run = RUNS[7]
+    run = MLP_REPLICAS
     source, defines = program_of(run)
     program = build_cuda(source, dict(defines, parallel__dp="*"))
     options = ("--steps=%d" % STEPS, "--seed=3")
@@ -213,19 +216,17 @@ def test_the_launch_gives_the_replicas():
 def test_epilogues_by_architecture():
     """Products that also add, take gelu and its derivative, and sum rows for the gradient of what was added, on sm_90; kernels
     of their own on sm_80: the same numbers."""
-    for run in (RUNS[1], RUNS[9]):
-        source, defines = program_of(run)
-        hosts = host_run(run)
-        for arch in ("90", "80"):
-            ours = train_cuda(build_cuda(source, defines, arch), "--steps=%d" % STEPS, "--seed=3", data=data_of(run[0]), environment={"PD_FAKE_ARCH": arch})
-            check(relative(ours.losses, hosts.losses) < 1e-5, "sm_%s: losses %s, on the host %s" % (arch, ours.losses, hosts.losses))
-            fused = set(re.findall(r"cublasLtMatmul .*epilogue=(4|164|192|256) ", calls(ours, 0))) # bias, and gelu; its derivative; bias gradient
-            check(len(fused) == (4 if arch == "90" else 0), "sm_%s: epilogues %s" % (arch, fused))
+    source, defines = program_of(GPT)
+    for arch in ("90", "80"):
+        ours = train_cuda(build_cuda(source, defines, arch), "--steps=%d" % STEPS, "--seed=3", data=data_of(GPT[0]), environment={"PD_FAKE_ARCH": arch})
+        check(relative(ours.losses, host_run(GPT).losses) < 1e-5, "sm_%s: losses %s, on the host %s" % (arch, ours.losses, host_run(GPT).losses))
+        fused = set(re.findall(r"cublasLtMatmul .*epilogue=(4|164|192|256) ", calls(ours, 0))) # bias, and gelu; its derivative; bias gradient
+        check(len(fused) == (4 if arch == "90" else 0), "sm_%s: epilogues %s" % (arch, fused))
 
 
 def test_evaluation_weights_and_text():
     """Validation, saved weights that the host reads, and sampled text."""
-    source, defines = program_of(RUNS[1])
+    source, defines = program_of(GPT)
     ours, hosts = build_cuda(source, defines), build(source, defines, options=("-O1", "--target=host"))
     data, valid = data_of("gpt-tied"), data_of("gpt-tied", 17)
     a = train_cuda(ours, "--steps=3", "--seed=3", "--eval-every=2", data=data, valid=valid)
@@ -265,7 +266,7 @@ model m(x: f32[batch, 1, side, side], y: f32[batch, hidden, 140, 140]) {
 
 def test_running_statistics():
     """What is validated after training depends on them; the files of weights have them."""
-    source, defines = program_of(("cnn", 1, 2, 1, 3, "gpipe", 1, "f32"))
+    source, defines = program_of(CNN)
     words = {"data": data_of("cnn"), "valid": data_of("cnn", 13)}
     ours = train_cuda(build_cuda(source, defines), "--steps=3", "--seed=3", "--eval-every=3", **words)
     hosts = train(build(source, defines, options=("-O1", "--target=host")), "--steps=3", "--seed=3", "--eval-every=3", **words)
@@ -277,13 +278,13 @@ def test_running_statistics():
 
 
 def test_gradients_by_finite_differences():
-    source, defines = program_of(RUNS[0])
-    run, _ = start_cuda(build_cuda(source, defines), "--check-gradients=2", "--seed=3", "--log=/dev/null", data=data_of("mlp"))
+    source, defines = program_of(MLP)
+    run, _ = start_cuda(build_cuda(source, defines), "--check-gradients=1", "--seed=3", "--log=/dev/null", data=data_of("mlp"))
     check(run.result.code == 0 and "largest error of all parameters" in run.result.out, run.result.describe())
 
 
 def test_non_finite_loss_stops():
-    source, defines = program_of(RUNS[0])
+    source, defines = program_of(MLP)
     data = data_of("mlp")
     data["x"].values[3] = float("inf")
     run, _ = start_cuda(build_cuda(source, defines), "--steps=2", "--seed=3", data=data, environment={"PD_FAKE_LEAKS": "0"})
@@ -297,7 +298,7 @@ def sanitized(run, sanitize):
 
 
 def fails(code, fact, environment, ranks=1, options=()):
-    source, defines = program_of(RUNS[0] if ranks == 1 else RUNS[4])
+    source, defines = program_of(MLP if ranks == 1 else GPT_STAGES)
     data = data_of("mlp" if ranks == 1 else "gpt-tied")
     run, _ = start_cuda(build_cuda(source, defines), "--steps=1", *options, data=data, environment=dict(environment, PD_FAKE_LEAKS="0"))
     check(run.result.code == code and fact in run.result.err, run.result.describe())
@@ -317,9 +318,9 @@ def test_several_architectures():
 
 def test_without_mpi():
     """A program of one process, built without MPI, trains as the one that has it."""
-    source, defines = program_of(RUNS[0])
+    source, defines = program_of(MLP)
     with_mpi = build_cuda(source, defines)
-    without = build(source, defines, options=("--target=cuda", "--no-mpi", "--arch=sm_90", "--save-temps"))
+    without = build(source, defines, options=("--target=cuda", "--no-mpi", "--arch=sm_90", "--save-temps"), environment=KEPT)
     check("libmpi" not in command(["ldd", without], 10).out, "it is linked with MPI")
     a, b = (train_cuda(program, "--steps=3", "--seed=3", data=data_of("mlp")) for program in (with_mpi, without))
     check(a.losses == b.losses, "losses %s with MPI, %s without" % (a.losses, b.losses))
@@ -352,17 +353,16 @@ def test_sources():
 
 add("resumed: pp2 dp2 bf16", resumed, (2, 2, 1), "bf16")
 add("resumed: tp2 f32", resumed, (1, 1, 2), "f32")
-for case in RUNS:
+# by test, not by case: two that run beside each other then do not wait for the same compilation
+for case in RUNS + SCHEDULES + LATE:
     add("as on the host: " + name_of(case), agrees, case)
+for case in RUNS + SCHEDULES:
     add("one allocation, one graph: " + name_of(case), one_allocation_one_graph, case)
+for case in SCHEDULES + LATE:
     add("seeds: " + name_of(case), seeds_agree, case)
-for case in LATE:
-    add("as on the host: " + name_of(case), agrees, case)
-    add("seeds: " + name_of(case), seeds_agree, case)
-for case in (RUNS[1], RUNS[2], RUNS[11]):
+for case in (GPT, MLP_BF16):
     add("address sanitizer: " + name_of(case), sanitized, case, "address")
-for case in (RUNS[0], RUNS[1]):
-    add("thread sanitizer: " + name_of(case), sanitized, case, "thread")
+add("thread sanitizer: " + name_of(MLP), sanitized, MLP, "thread")
 if not os.path.exists("/dev/nvidiactl"):
     add("no driver", fails, 10, "no NVIDIA driver", {"LD_LIBRARY_PATH": ""}) # NVIDIA's own libraries
 add("an old driver", fails, 10, "CUDA 12.8", {"PD_FAKE_DRIVER": "12080"})
