@@ -71,8 +71,6 @@ int main(int argc, char **argv) {
   test_all<bf16>(quick);
 #ifndef PD_QUICK
   if (!quick) {
-    test_shapes<float, 1>({{1, 40, 40, 2, 2}});
-    test_shapes<bf16, 128>({{1, 65, 65, 2, 1}});
     test_shapes<bf16, 256>({{1, 20, 35, 2, 1}});
     test_shapes<bf16, 512>({{1, 18, 9, 1, 1}});
   }

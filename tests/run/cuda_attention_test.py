@@ -18,7 +18,7 @@ FORWARD, BACKWARD = "M*gg>?m-esl+/M", "*s*M*gg>?-er" # how recordings begin to t
 STEPS = 5
 MODELS = {"gpt": {"layers": 2, "words": 48, "width": 32}, "llama": {"layers": 2, "head_width": 16}} # heads that cuDNN takes
 # model, pp, dp, tp, microbatch, schedule
-RUNS = [("gpt", 1, 1, 1, 6, "gpipe"), ("llama", 1, 1, 1, 6, "gpipe"), ("gpt", 2, 1, 1, 3, "1f1b"), ("llama", 1, 2, 2, 3, "gpipe")]
+RUNS = [("gpt", 1, 1, 1, 3, "gpipe"), ("llama", 1, 1, 1, 6, "gpipe"), ("gpt", 2, 1, 1, 3, "1f1b"), ("llama", 1, 2, 2, 3, "gpipe")]
 
 
 def program_of(run):

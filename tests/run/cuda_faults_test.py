@@ -20,7 +20,7 @@ def clean(layout, precision="f32"):
 
 def planted(mistake, layout=SQUARE, precision="f32"):
     """The run with a mistake: what its fault says, or that its numbers are not those of the clean run; None: all is well."""
-    run, _ = start_cuda(small(layout, precision), "--steps=3", "--seed=3", "--quiet", sanitize="races", data=small_data(layout[1]), timeout=5,
+    run, _ = start_cuda(small(layout, precision), "--steps=3", "--seed=3", "--quiet", sanitize="races", data=small_data(layout[1]), timeout=4,
                         environment={"PD_FAKE_MISTAKE": mistake})
     if run.result.code:
         return run.result.err

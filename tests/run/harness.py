@@ -13,6 +13,7 @@ import json
 import math
 import os
 import re
+import select
 import shutil
 import signal
 import struct
@@ -80,22 +81,31 @@ def end_group(process):
             pass
 
 
+def _ends(process, limit):
+    """Whether a process ends in so many seconds. Popen.wait would look every 50 ms only."""
+    end = os.pidfd_open(process.pid)
+    try:
+        return bool(select.select([end], [], [], limit)[0])
+    finally:
+        os.close(end)
+
+
 def command(words, limit, environment=None, cwd=None, stdin=None):
-    """Runs a command; its Result. Standard output and error go to files: no pipe can fill up or be held open."""
+    """Runs a command; its Result. Input and output are files: no pipe can fill up or be held open."""
     began = time.monotonic()
-    env = dict(os.environ, **ENVIRONMENT)
+    env = dict(os.environ, **ENVIRONMENT, OMPI_MCA_orte_tmpdir_base=_own_folder())
     env.update(environment or {})
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = subprocess.Popen(words, stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL, stdout=out,
-                                   stderr=err, env=env, cwd=cwd, start_new_session=True)
-        late = False
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        given.write(stdin or b"")
+        given.seek(0)
+        process = subprocess.Popen(words, stdin=given, stdout=out, stderr=err, env=env, cwd=cwd, start_new_session=True)
+        late = True
         try:
-            process.communicate(stdin, timeout=limit)
-        except subprocess.TimeoutExpired:
-            late = True
+            late = not _ends(process, limit)
         finally:
-            if process.poll() is None:
+            if late:
                 end_group(process)
+            process.wait()
         texts = []
         for file in (out, err):
             file.seek(0)
@@ -107,6 +117,13 @@ def command(words, limit, environment=None, cwd=None, stdin=None):
 
 
 # ---- temporary files ----
+
+def _own_folder():
+    """Where mpirun keeps a session: the last one to end removes what another one is about to use, so no two share a folder."""
+    path = os.path.join(scratch(), "mpi%d" % threading.get_native_id())
+    os.makedirs(path, exist_ok=True)
+    return path
+
 
 _root = None
 _lock = threading.Lock()
