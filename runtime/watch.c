@@ -1,7 +1,6 @@
 /* The board, the thread that reads it, and signals.
  *
- * A rank's row holds two texts, of which one is shown while the other is written, a count of its changes, and when the
- * last one was. The thread never talks MPI: it reads the board, and ends its process when it must; a launcher then ends
+ * A rank's row holds a text, a count of the times that it began or ended to be written, and when that was last. The thread never talks MPI: it reads the board, and ends its process when it must; a launcher then ends
  * what is left. All times are CLOCK_MONOTONIC, which is one for a node.
  */
 #include "watch.h"
@@ -23,12 +22,18 @@
 #define TICK_MS 100
 #define MOST_TOLD 16 /* rows in a report */
 
+enum { WORDS = TEXT / sizeof(uint64_t) };
+union text {
+  char chars[TEXT];
+  uint64_t words[WORDS];
+};
+
 typedef struct row {
   _Atomic int pid; /* 0: not there yet, or done */
   _Atomic int rank;
   _Atomic int64_t changed; /* ms */
-  atomic_int shown;
-  char text[2][TEXT];
+  atomic_uint writes;      /* of the text; odd while it is written */
+  _Atomic uint64_t text[WORDS];
 } row;
 
 typedef struct board {
@@ -65,12 +70,14 @@ static void pause_ms(int64_t ms) {
 void pd_watch_show(const char *format, ...) {
   row *own = watch.own;
   if (own == NULL) return;
-  const int next = 1 - atomic_load(&own->shown);
+  union text text = {0};
   va_list arguments;
   va_start(arguments, format);
-  vsnprintf(own->text[next], TEXT, format, arguments);
+  vsnprintf(text.chars, TEXT, format, arguments);
   va_end(arguments);
-  atomic_store(&own->shown, next);
+  atomic_fetch_add(&own->writes, 1); /* what is stored from here on is not seen before it */
+  for (size_t i = 0; i < WORDS; i++) atomic_store_explicit(&own->text[i], text.words[i], memory_order_relaxed);
+  atomic_fetch_add(&own->writes, 1);
   atomic_store(&own->changed, now_ms());
 }
 
@@ -107,8 +114,15 @@ static void place_text(const pd_world *world, int rank, char *out, size_t size) 
            rank / world->tp % world->dp, rank % world->tp);
 }
 
-static const char *text_of(const row *r) {
-  return r->text[atomic_load(&r->shown)];
+/* What a rank showed last. A rank that was killed while it wrote leaves a text that is half another one. */
+static const char *text_of(const row *r, union text *out) {
+  for (int tries = 0; tries < 1000; tries++) {
+    const unsigned before = atomic_load(&r->writes);
+    for (size_t i = 0; i < WORDS; i++) out->words[i] = atomic_load_explicit(&r->text[i], memory_order_acquire);
+    if (before % 2 == 0 && atomic_load(&r->writes) == before) break;
+  }
+  out->chars[TEXT - 1] = 0;
+  return out->chars;
 }
 
 static double seconds_since(const row *r, int64_t now) {
@@ -117,6 +131,7 @@ static double seconds_since(const row *r, int64_t now) {
 
 /* One line a rank of this node, the longest silent first. */
 static void tell_rows(int64_t now) {
+  union text text;
   char place[96];
   bool told[4096] = {false};
   for (int n = 0; n < watch.rows && n < MOST_TOLD; n++) {
@@ -131,7 +146,7 @@ static void tell_rows(int64_t now) {
     const row *r = &watch.board->rows[oldest];
     told[oldest] = true;
     place_text(watch.world, atomic_load(&r->rank), place, sizeof place);
-    fprintf(stderr, "  %s: %s, since %.1f s%s\n", place, text_of(r), seconds_since(r, now),
+    fprintf(stderr, "  %s: %s, since %.1f s%s\n", place, text_of(r, &text), seconds_since(r, now),
             atomic_load(&r->pid) != 0 && state_of(atomic_load(&r->pid)) == 'T' ? "; its process is stopped" : "");
   }
   if (watch.rows > MOST_TOLD) fprintf(stderr, "  and %d more ranks on this node\n", watch.rows - MOST_TOLD);
@@ -145,13 +160,14 @@ static _Noreturn void leave(int code) {
 }
 
 static void tell_lost(const row *lost, int64_t now) {
+  union text text;
   char mine[96], other[96];
   if (!pd_watch_speaks_first()) return;
   place_text(watch.world, watch.world->rank, mine, sizeof mine);
   place_text(watch.world, atomic_load(&lost->rank), other, sizeof other);
   fprintf(stderr, "error: %s is gone: killed, or ended without a word; it was last seen %.1f s ago in %s\n", other,
-          seconds_since(lost, now), text_of(lost));
-  fprintf(stderr, "  %s is in %s\n", mine, text_of(watch.own));
+          seconds_since(lost, now), text_of(lost, &text));
+  fprintf(stderr, "  %s is in %s\n", mine, text_of(watch.own, &text));
 }
 
 /* Who is to blame for a silence: a process that is stopped, else the one that fell silent first: the others went on
@@ -174,15 +190,16 @@ static const row *suspect_of(void) {
 }
 
 static void tell_silence(int64_t now) {
+  union text text;
   char mine[96], other[96];
   if (!pd_watch_speaks_first()) return;
   const row *suspect = suspect_of();
   place_text(watch.world, watch.world->rank, mine, sizeof mine);
   fprintf(stderr, "error: no rank of this node has moved for %.0f s (--timeout): %s is in %s",
-          (double)watch.timeout / 1e3, mine, text_of(watch.own));
+          (double)watch.timeout / 1e3, mine, text_of(watch.own, &text));
   if (suspect != NULL) {
     place_text(watch.world, atomic_load(&suspect->rank), other, sizeof other);
-    fprintf(stderr, "; %s was last seen %.1f s ago in %s", other, seconds_since(suspect, now), text_of(suspect));
+    fprintf(stderr, "; %s was last seen %.1f s ago in %s", other, seconds_since(suspect, now), text_of(suspect, &text));
     if (state_of(atomic_load(&suspect->pid)) == 'T') fputs("; its process is stopped", stderr);
   }
   fputc('\n', stderr);

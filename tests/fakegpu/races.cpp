@@ -1,6 +1,6 @@
 /* The race detector. Each four bytes of memory remember who wrote them last and who has read them since: a lane and a
  * number in it. An operation knows of every lane how far it had come before the operation may begin, so whether it
- * comes after another one is one comparison. */
+ * comes after another one is one comparison. Memory of a device that nobody has written may not be read. */
 #include "races.h"
 
 #include "report.h"
@@ -59,7 +59,9 @@ std::string name_of(stamp s) {
              name_of(other).c_str(), other_writes ? "writes" : "reads");
 }
 
-void touch_cell(cell &c, const char *address, bool write) {
+void touch_cell(cell &c, const char *address, bool write, bool device) {
+  if (device && !write && !c.writer)
+    fake_fault("uninitialised", "reads %s, which nothing has written", symbolic(address).c_str());
   if (c.writer && c.writer != own_stamp && !follows(c.writer)) report(address, write, c.writer, true);
   if (!write) {
     stamp *place = nullptr;
@@ -99,7 +101,8 @@ void touch(const void *start, size_t bytes, bool write) {
   }
   cell *cells = cells_of(*near);
   size_t first = static_cast<size_t>(from - near->start), last = std::min(first + bytes, near->bytes);
-  for (size_t i = first / GRAIN; i * GRAIN < last; i++) touch_cell(cells[i], near->start + i * GRAIN, write);
+  bool device = near->kind == memory_kind::device; /* pinned memory is also written by the program's own code */
+  for (size_t i = first / GRAIN; i * GRAIN < last; i++) touch_cell(cells[i], near->start + i * GRAIN, write, device);
 }
 
 /* ---- pinned memory ---- */

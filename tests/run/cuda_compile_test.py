@@ -1,6 +1,7 @@
-"""What nvcc says of the programs that pdc makes. The programs of the parity suite, on all their layouts, and the examples are
-emitted in f32 and bf16; every distinct kernel of them is compiled, with its launcher, with warnings as errors and without a
-spilled register. One text holds all of a precision, so that nvcc reads its headers once."""
+"""What nvcc says of the programs that pdc makes. The programs of the parity suite, on all their layouts, the examples and programs
+with other kernels and sizes are emitted in f32 and bf16; every distinct kernel of them is compiled, with its launcher, with warnings
+as errors and without a spilled register. One text holds all of a precision, so that nvcc reads its headers
+once, and makes one PTX, that of the first architecture."""
 import collections
 import glob
 import os
@@ -12,7 +13,13 @@ import parity_models
 from cuda_programs import LIBRARY
 from harness import add, check, directory, once, pdc, read_program, words_of
 
-ARCHITECTURES = {"f32": "sm_80", "bf16": "sm_90"}
+ARCHITECTURES = {"f32": ("80", "90"), "bf16": ("90", "100")}
+# what neither the parity suite nor the examples have
+OTHERS = [
+    ("cnn", {}), ("cnn", {"parallel.dp": 2, "parallel.tp": 2, "schedule.microbatch": 3}), ("dropout", {}), ("extremes", {}),
+    ("llama", {"head_width": 256, "queries": 2, "keys": 1}), ("llama", {"head_width": 512, "queries": 128, "keys": 8}), # rows of 65,536
+    ("gpt", {"width": 132, "words": 65536}), ("gpt", {"width": 4}), ("mlp", {}),
+]
 RUNTIME = '#include "runtime.cuh"\n'
 LIMIT = 900  # seconds: a compiler on a busy machine
 
@@ -35,6 +42,8 @@ def programs(precision):
             for layout in parity_models.layouts():
                 name, defines = parity_models.program(model, layout)
                 found[emitted([*words_of({**defines, **choice}), "-"], read_program(name))] += 1
+        for name, defines in OTHERS:
+            found[emitted([*words_of({**defines, **choice}), "-"], read_program(name))] += 1
         for path in sorted(glob.glob(os.path.join(harness.ROOT, "examples", "*.pd"))):
             found[emitted([*words_of(choice), path])] += 1
         return found
@@ -76,14 +85,15 @@ def nvcc_flags():
 
 
 def compiles(precision):
-    text, count = union(precision)
+    (text, count), archs = union(precision), ARCHITECTURES[precision]
     check(sum(programs(precision).values()) >= 220 and count >= 280, "%d programs, %d definitions" % (sum(programs(precision).values()), count))
     place = directory()
     with open(os.path.join(place, "all.cu"), "w") as file:
         file.write(text)
     flags = ["-O0" if word == "-O2" else word for word in nvcc_flags()] # the host's, where there are only launchers
     check("all-warnings" in flags and "-warn-spills" in flags, "pdc's own options for nvcc: %s" % flags)
-    result = harness.command([fakegpu.tool("nvcc"), "-ccbin", "g++", *flags, "-arch=" + ARCHITECTURES[precision], "-I" + LIBRARY + "/include",
+    code = [word for arch in archs for word in ("-gencode", "arch=compute_%s,code=sm_%s" % (archs[0], arch))]
+    result = harness.command([fakegpu.tool("nvcc"), "-ccbin", "g++", *flags, *code, "-I" + LIBRARY + "/include",
                               "-I" + LIBRARY + "/cuda", "-c", "all.cu", "-o", "all.o"], LIMIT, cwd=place)
     check(result.code == 0 and "warning" not in result.text, result.describe())
 

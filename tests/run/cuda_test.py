@@ -11,39 +11,13 @@ from harness import Random, add, build, check, close, command, directory, once, 
 
 STEPS, BATCH = 5, 12
 
-DROPOUT = """
-dim batch = 12, seq = 8, embed = 16, word = 48, ffn = 32;
-shard < batch=dp; ffn=tp; >
-optimizer < kind=sgd; lr=0.5; momentum=0.9; >
-data < shuffle=off; >
-model drop(tokens: i32[batch, seq], targets: i32[batch, seq]) {
-  param table: [word, embed] = normal(0.02), up: [embed, ffn] = normal(0.1), down: [ffn, embed] = normal(0.1),
-    left: [ffn] = normal(0.1), right: [ffn] = normal(0.1);
-  h = dropout(gather(table, tokens), 0.2);
-  h = h + dropout(gelu(h @ up + left + right) @ down, 0.1); // two rows with one gradient
-  logits = h @ transpose(table);
-  metric accuracy = accuracy(logits, targets);
-  loss xent(logits, targets);
-}
-"""
-EXTREMES = """
-dim batch = 12, row = 10, column = 6;
-shard < batch=dp; >
-optimizer < kind=lamb; lr=0.05; >
-data < shuffle=off; >
-model extremes(x: f32[batch, row, column], y: f32[batch]) {
-  param w: [row, column] = normal(1), own: [row, column] = normal(1);
-  t = x * w;
-  loss mse(sum(max(t, column), row) + min(t, row, column) + max(w * own), y);
-}
-"""
 MODELS = {
     "gpt-tied": ("gpt", {"layers": 4, "words": 48}),
     "gpt-untied": ("gpt", {"layers": 4, "words": 48, "tied": False}),
     "llama": ("llama", {"layers": 4}),
     "mlp": ("mlp", {"blocks": 4}),
-    "dropout": (DROPOUT, {}),
-    "extremes": (EXTREMES, {}),
+    "dropout": ("dropout", {}),
+    "extremes": ("extremes", {}),
     "cnn": ("cnn", {}),
     "cnn-lamb": ("cnn", {"optimizer__kind": "lamb", "optimizer__lr": 0.05}),
     "gpt-lamb": ("gpt", {"layers": 4, "words": 48, "optimizer__kind": "lamb"}),
@@ -95,7 +69,7 @@ def program_of(run):
                    schedule__kind=kind, precision__compute=precision)
     if chunks > 1:
         defines["schedule__chunks"] = chunks
-    return (name if "\n" in name else read_program(name)), defines
+    return read_program(name), defines
 
 
 def data_of(model, samples=STEPS * BATCH):

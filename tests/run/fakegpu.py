@@ -25,6 +25,9 @@ SANITIZERS = {
     # without optimization: its checks take g++ longer to optimize than the tests to run
     "address": (["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"], "libasan.so",
                 {"ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:handle_segv=1", "UBSAN_OPTIONS": "print_stacktrace=1"}),
+    # the same, but what is undefined ends the process without a word: a third of g++'s time
+    "traps": (["-O0", "-fsanitize=address,undefined", "-fsanitize-undefined-trap-on-error"], "libasan.so",
+              {"ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:handle_segv=1"}),
     # the fake's own race detector (tests/fakegpu/races.h): what g++ adds to accesses, without ThreadSanitizer's library
     "races": (["-fsanitize=thread", "-nodefaultlibs", "-lstdc++", "-lm", "-lgcc_s", "-lc"], None, {"PD_FAKE_RACES": "1"}),
     # locks are those of MPI: their order is not looked at
@@ -39,30 +42,37 @@ def tool(name):
     return found
 
 
-def _compiled(source, words, folders=(), objects=()):
-    """What a compiler makes of a .cu file by these words, with headers of `folders`; kept for every text that is the same."""
+def _compiled(source, words, folders=(), objects=(), behind=(), suffix=""):
+    """What a compiler makes of a file by these words, those `behind` it included, with headers of `folders`; kept for every text that
+    is the same."""
     text = os.path.join(ROOT, source) # or elsewhere, if that is an absolute path
 
     def make(target):
-        result = harness.command([*words, *("-Wl," + path for path in objects), text, "-o", target], harness.COMPILE_LIMIT * 2, cwd=ROOT)
+        result = harness.command([*words, text, *behind, "-o", target], harness.COMPILE_LIMIT * 2, cwd=ROOT)
         harness.check(result.code == 0, "compilation failed: " + result.describe())
     inputs = [text, *objects, *(path for folder in (os.path.join(ROOT, "tests", "fakegpu"), *folders) for path in kept.texts(folder))]
-    return kept.file(KEPT, [*words, kept.compiler(words[0]), kept.compiler(tool("nvcc"))], inputs, make)
+    return kept.file(KEPT, [*words, kept.compiler(words[0]), kept.compiler(tool("nvcc"))], inputs, make, suffix)
 
 
-def nvcc(source, *options, arch="sm_80"):
-    """A program of one .cu file, linked with the CUDA runtime as a shared library and without a path to it."""
+def nvcc(source, *options, arch="sm_80", folders=(), objects=()):
+    """A program of one .cu file, linked with the CUDA runtime as a shared library and without a path to it. What is not optimized
+    nothing executes, or only makes ready what the twins do."""
     return harness.once(("nvcc", source, options, arch), lambda: _compiled(source, [ # -cubin or -ptx: device code instead
-        tool("nvcc"), "-ccbin", "g++", "-O1", "-std=c++17", "-Werror", "all-warnings", "-arch=" + arch, "-cudart", "shared", *options]))
+        tool("nvcc"), "-ccbin", "g++", "-O0", "--Ofast-compile=max", "-std=c++17", "-Werror", "all-warnings", "-arch=" + arch, "-cudart", "shared",
+        *("-I" + folder for folder in folders), *options], folders, objects, objects))
 
 
 def twin(source, *options, sanitize=None, folders=(), objects=()):
     """The library of a .cu file's kernels for the fake GPU, with objects that it needs. As in nvcc's code, a product and a sum are
     one operation only where the text says fma. -Bsymbolic: the program has functions of the same names."""
-    return harness.once(("twin", source, options, sanitize), lambda: _compiled(source, [
-        "g++", "-x", "c++", "-std=c++17", "-O1", "-g1", "-march=native", "-ffp-contract=off", "-DPD_FAKE_GPU", "-include", DEVICE,
-        *("-I" + folder for folder in folders), "-isystem", os.path.join(CUDA, "include"), "-fPIC", "-shared", "-Wl,-Bsymbolic", "-Wall",
-        "-Wno-unused", "-Wno-unknown-pragmas", *SANITIZERS[sanitize][0], *options], folders, objects))
+    def build():
+        words = ["g++", "-std=c++17", "-O1", "-g1", "-march=native", "-ffp-contract=off", "-DPD_FAKE_GPU", "-isystem",
+                 os.path.join(CUDA, "include"), "-fPIC", "-Wall", "-Wno-unused", "-Wno-unknown-pragmas", *SANITIZERS[sanitize][0]]
+        # g++ reads CUDA's headers once for all twins of a kind
+        prelude = _compiled(DEVICE, [*words, "-x", "c++-header"], suffix=".gch")
+        return _compiled(source, [*words, "-include", prelude[:-4], "-Winvalid-pch", *("-I" + folder for folder in folders), "-shared",
+                                  "-Wl,-Bsymbolic", *options, "-x", "c++"], folders, objects, ["-Wl," + path for path in objects])
+    return harness.once(("twin", source, options, sanitize), build)
 
 
 def environment(twins, sanitize=None, seed=0, **settings):

@@ -44,13 +44,13 @@ def _prepare(folder):
             pass
 
 
-def file(folder, words, inputs, make):
+def file(folder, words, inputs, make, suffix=""):
     """The path of the file that make(path) makes of words and the files of `inputs`. A failure of make is raised and not kept."""
     _prepare(folder)
     digest = hashlib.sha256("\0".join(words).encode())
     for path in inputs:
         digest.update(os.path.basename(path).encode() + b"\0" + _contents(path))
-    path = os.path.join(folder, digest.hexdigest())
+    path = os.path.join(folder, digest.hexdigest() + suffix)
     with open(path + ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not os.path.exists(path):
