@@ -141,6 +141,10 @@ pd_device *pd_device_open(const pd_program *program, const pd_pipeline *pipeline
   allocate(device);
   /* of all sets, and lamb's lengths behind them: parts of other ranks stay zero */
   pd_device_clear(device, device->memory + layout->squares, layout->partial_squares - layout->squares);
+  if (program->real_bytes != 4) { /* copies are made of all weights at once, with what lies between two of them */
+    pd_device_clear(device, device->memory + layout->master,
+                    layout->masters * (layout->version_bytes / program->real_bytes * 4));
+  }
   device->rows = pinned(layout->rows_bytes);
   device->values = pinned((1 + device->sets) * (int64_t)sizeof *device->values);
   device->counts = pinned(device->sets * program->normaliser_count * (int64_t)sizeof *device->counts);

@@ -64,7 +64,7 @@ def without_wait(rank, number, at):
     if said is None:
         check(redundant(lines, at), "nothing finds that `%s` is missing before `%s`" % (lines[at], lines[at + 1]))
     else:
-        check("fault: race" in said or "not joined" in said or "outside the capture" in said, "found, but not named: " + said)
+        check("fault: race" in said or "fault: uninitialised" in said or "not joined" in said or "outside the capture" in said, "found, but not named: " + said)
         check(not redundant(lines, at), "`%s` is not redundant: %s" % (lines[at], said))
 
 
@@ -118,20 +118,21 @@ def step(condition):
 
 
 ANY = lambda lines, i: True
-RACE = r"fault: race: "
+RACE = r"fault: (race|uninitialised): " # whichever of the two ran first
+UNINITIALISED = r"fault: uninitialised: "
 # name: (mistake, call, which one, what must be said[, layout, precision])
 MISTAKES = {
     "compute does not wait for the data": ("drop", "cudaStreamWaitEvent", ANY, RACE + r".*pd_gather_kernel"),
     "a send does not wait for what it sends": ("drop", "cudaStreamWaitEvent", lambda l, i: "ncclSend" in l[i + 1] and "ncclSend" in "".join(l[:i]), RACE + r"ncclSend"),
     "a slot is written before it is sent": ("drop", "cudaStreamWaitEvent", joins("ncclSend"), RACE + r".*ncclSend"),
-    "compute does not wait for a receive": ("drop", "cudaStreamWaitEvent", joins("ncclRecv"), RACE + r"ncclRecv"),
+    "compute does not wait for a receive": ("drop", "cudaStreamWaitEvent", joins("ncclRecv"), RACE + r"(ncclRecv|cublasLtMatmul)"),
     "a receive does not wait for the last reader": ("drop", "cudaStreamWaitEvent", lambda l, i: "ncclRecv" in l[i + 1] and "ncclRecv" in "".join(l[:i]), RACE + r"ncclRecv"),
     "a reduction does not wait for its gradients": ("drop", "cudaStreamWaitEvent", before("ncclAllReduce f32"), RACE + r"ncclAllReduce"),
     "the norm does not wait for reductions": ("drop", "cudaStreamWaitEvent", joins("ncclAllReduce"), RACE + r".*ncclAllReduce"),
     "a captured stream is not forked": ("drop", "cudaStreamWaitEvent", in_graph(before("ncclSend")), r"recorded outside the capture"),
     "a captured stream is not joined": ("drop", "cudaStreamWaitEvent", in_graph(joins("ncclAllReduce")), r"ncclAllReduce .* is not joined"),
     "the event of a send is recorded too early": ("early", "cudaEventRecord", lambda l, i: "ncclSend" in l[i + 2] and "ncclSend" in "".join(l[:i]), RACE),
-    "the event of a receive is recorded too early": ("early", "cudaEventRecord", after("ncclRecv"), RACE + r".*ncclRecv"),
+    "the event of a receive is recorded too early": ("early", "cudaEventRecord", after("ncclRecv"), RACE + r"(.*ncclRecv|cublasLtMatmul)"),
     "the event of a reduction is recorded too early": ("early", "cudaEventRecord", after("ncclAllReduce"), RACE + r".*ncclAllReduce"),
     "the event of the data is recorded too early": ("early", "cudaEventRecord", after("cudaMemcpyAsync"), RACE + r".*pd_gather_kernel"),
     "a captured event is recorded too early": ("early", "cudaEventRecord", in_graph(after("ncclAllReduce")), r"is not joined|" + RACE),
@@ -144,15 +145,15 @@ MISTAKES = {
     "the squares are summed over another communicator": ("other", "ncclAllReduce", has("f64"), r"fault: (collective mismatch|no-progress|race)"),
     "the host reads results without waiting": ("drop", "cudaStreamSynchronize", step(after("device-to-host")), r"fault: host-access: the program has not waited"),
     "the graph of a step is not launched": ("drop", "cudaGraphLaunch", ANY, r"other numbers|not finite|no-progress|" + RACE),
-    "gradients are not cleared": ("drop", "cudaMemsetAsync", step(lambda l, i: " 40 " not in l[i] and "a1+" in l[i] and int(l[i].split()[3]) > 1000), r"not finite"),
-    "moments are not cleared": ("drop", "cudaMemsetAsync", lambda l, i: int(l[i].split()[3]) > 1000, r"not finite|other numbers"),
-    "half of the gradients are cleared": ("half", "cudaMemsetAsync", step(lambda l, i: int(l[i].split()[3]) > 1000), r"not finite"),
+    "gradients are not cleared": ("drop", "cudaMemsetAsync", step(lambda l, i: " 40 " not in l[i] and "a1+" in l[i] and int(l[i].split()[3]) > 1000), UNINITIALISED),
+    "moments are not cleared": ("drop", "cudaMemsetAsync", lambda l, i: int(l[i].split()[3]) > 1000, UNINITIALISED + r".*pd_adamw_kernel"),
+    "half of the gradients are cleared": ("half", "cudaMemsetAsync", step(lambda l, i: int(l[i].split()[3]) > 1000), UNINITIALISED),
     "half of the data is copied": ("half", "cudaMemcpyAsync", step(lambda l, i: l[i].startswith("s2: ")), r"other numbers|not finite|fault"),
     "device memory is half as large": ("half", "cudaMalloc", ANY, r"fault: out-of-bounds|the pointers are host-to-host"),
     "pinned memory is half as large": ("half", "cudaMallocHost", ANY, r"fault: out-of-bounds"),
     "an update is left out": ("drop", "kernel pd_adamw_kernel", ANY, r"ranks that hold the same weights differ"),
-    "rows of a product are further apart": ("wide", "cublasLtMatrixLayoutCreate", None, r"not finite"),
-    "the model's copy of the weights is not made": ("drop", "kernel pd_scale_kernel", has("<false, float, __nv_bfloat16>"), r"not finite", (1, 1, 1), "bf16"),
+    "rows of a product are further apart": ("wide", "cublasLtMatrixLayoutCreate", None, UNINITIALISED + r"cublasLtMatmul"),
+    "the model's copy of the weights is not made": ("drop", "kernel pd_scale_kernel", has("<false, float, __nv_bfloat16>"), UNINITIALISED, (1, 1, 1), "bf16"),
 }
 
 

@@ -66,12 +66,14 @@ def twin(source, *options, sanitize=None, folders=(), objects=()):
     """The library of a .cu file's kernels for the fake GPU, with objects that it needs. As in nvcc's code, a product and a sum are
     one operation only where the text says fma. -Bsymbolic: the program has functions of the same names."""
     def build():
+        links = [word for word in SANITIZERS[sanitize][0] if word.startswith(("-l", "-nodefaultlibs"))]
         words = ["g++", "-std=c++17", "-O1", "-g1", "-march=native", "-ffp-contract=off", "-DPD_FAKE_GPU", "-isystem",
-                 os.path.join(CUDA, "include"), "-fPIC", "-Wall", "-Wno-unused", "-Wno-unknown-pragmas", *SANITIZERS[sanitize][0]]
+                 os.path.join(CUDA, "include"), "-fPIC", "-Wall", "-Wno-unused", "-Wno-unknown-pragmas",
+                 *(word for word in SANITIZERS[sanitize][0] if word not in links)]
         # g++ reads CUDA's headers once for all twins of a kind
         prelude = _compiled(DEVICE, [*words, "-x", "c++-header"], suffix=".gch")
         return _compiled(source, [*words, "-include", prelude[:-4], "-Winvalid-pch", *("-I" + folder for folder in folders), "-shared",
-                                  "-Wl,-Bsymbolic", *options, "-x", "c++"], folders, objects, ["-Wl," + path for path in objects])
+                                  "-Wl,-Bsymbolic", *options, *links, "-x", "c++"], folders, objects, ["-Wl," + path for path in objects])
     return harness.once(("twin", source, options, sanitize), build)
 
 
