@@ -125,7 +125,9 @@ SANITIZED = {
 # and the race detector, without running another order
 RACES = ("missing_wait", "wait_before_record", "overwritten_too_early", "graph_without_dependency", "nonblocking_without_order")
 for name in RACES:
-    SANITIZED[(name, "races")] = r"fault: race: .*(reads|writes) a\d+\+\d+, which .* (reads|writes): nothing orders them"
+    SANITIZED[(name, "races")] = (r"fault: race: .*(reads|writes) a\d+\+\d+, which .* (reads|writes): nothing orders them"
+                                  r"|fault: uninitialised: .* reads a\d+\+\d+, which nothing has written") # the reader came first
+SANITIZED[("never_written", "races")] = r"fault: uninitialised: kernel add_to, .* reads a\d+\+\d+, which nothing has written"
 
 
 def found(result, text):
