@@ -1,6 +1,10 @@
 # pdc: `make` builds the compiler and its runtime, `make test` proves them, `make demo` shows them.
 # BUILD is where everything made goes; PREFIX is where `make install` puts it.
-BUILD ?= build
+# SANITIZE=address (with what is undefined) or thread: everything, programs of the tests too, made with g++'s sanitizers.
+SANITIZE ?=
+comma := ,
+CHECKS := $(if $(SANITIZE),-fsanitize=$(patsubst address,address$(comma)undefined,$(SANITIZE)) -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+BUILD ?= build$(addprefix /,$(SANITIZE))
 PREFIX ?= /usr/local
 DESTDIR ?=
 CC = gcc
@@ -9,11 +13,11 @@ FLEX = flex
 BISON = bison
 OPT ?= -O2
 WARN = -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes
-CSTD = -std=c11 -D_GNU_SOURCE
+CSTD = -std=c11 -D_GNU_SOURCE $(CHECKS)
 # numeric code of the runtime and of emitted programs is compiled alike, but that the loops of emitted programs never fuse
 # a product with a sum: which operations share a loop must not change a bit (what wants it, says fma)
 NUMERIC = -march=native -fno-math-errno -fno-trapping-math -ffp-contract=fast -fopenmp
-LINK = -lopenblas -ldnnl -ljansson -lmd -lz -lm -fopenmp
+LINK = -lopenblas -ldnnl -ljansson -lmd -lz -lm -fopenmp $(CHECKS)
 export OMPI_CC = $(CC)
 
 COMPILER_SRC := $(wildcard compiler/*/*.c compiler/*/*/*.c)
@@ -40,7 +44,7 @@ CUDA_LIB = $(if $(and $(CUDA),$(wildcard $(CUDA)/include/cublasLt.h)),$(BUILD)/l
 
 COMPILER_INC = -Icompiler -I$(BUILD)/gen -Iruntime
 RUNTIME_INC = -Iruntime
-PDC_LIBS = -ljansson -lmd -lz -lm
+PDC_LIBS = -ljansson -lmd -lz -lm $(CHECKS)
 # what an installed pdc needs to build programs: beside the compiler in lib/pdc
 LIB = $(BUILD)/lib/pdc
 HEADERS := $(wildcard runtime/*.h runtime/kernels/*.h) runtime/cuda/launch.h runtime/cuda/kernels.h
@@ -87,7 +91,7 @@ $(LIB)/cuda_cflags: Makefile
 	echo '$(CSTD) -Wall' > $@
 $(LIB)/cuda_libs: Makefile
 	@mkdir -p $(@D)
-	echo '-l:libcudart.so.13 -l:libcublasLt.so.13 -l:libnccl.so.2 -ldl -lstdc++ -ljansson -lmd -lz -lm -fopenmp' > $@
+	echo '-l:libcudart.so.13 -l:libcublasLt.so.13 -l:libnccl.so.2 -ldl -lstdc++ -ljansson -lmd -lz -lm -fopenmp $(CHECKS)' > $@
 $(LIB)/cudnn: $(CUDNN) Makefile
 	@mkdir -p $(@D)
 	$(CC) -E -dM -include $(CUDNN) $(CUDA_INC) -x c /dev/null | awk '{ is[$$2] = $$3 } END { print is["CUDNN_MAJOR"] "." is["CUDNN_MINOR"] "." is["CUDNN_PATCHLEVEL"] }' > $@
@@ -143,7 +147,7 @@ setup:
 # make is asked again after setup, so that what setup installs is found
 test: setup
 	@$(MAKE) --no-print-directory -s all $(UNIT) $(if $(CUDA_LIB),fakegpu)
-	@CUDA=$(if $(CUDA_LIB),$(CUDA)) scripts/test.sh $(BUILD) $(SUITES)
+	@CUDA=$(if $(CUDA_LIB),$(CUDA)) SANITIZE=$(SANITIZE) scripts/test.sh $(BUILD) $(SUITES)
 # what pdc says and what CUDA programs call now becomes what tests/bad, docs/errors and tests/cuda/calls expect: read the difference before keeping it
 promote: all $(if $(CUDA_LIB),fakegpu)
 	BUILD=$(BUILD) python3 tests/run/bad_test.py --promote

@@ -35,6 +35,11 @@ SANITIZERS = {
 }
 
 
+def chosen(sanitize):
+    """Where everything is made with a sanitizer (make SANITIZE=…), so are twins, if no other one is asked for."""
+    return sanitize or os.environ.get("SANITIZE") or None
+
+
 def tool(name):
     """The path of a compiler, or a failure that says what is missing."""
     found = shutil.which(name) or shutil.which(os.path.join(CUDA, "bin", name))
@@ -65,6 +70,8 @@ def nvcc(source, *options, arch="sm_80", folders=(), objects=()):
 def twin(source, *options, sanitize=None, folders=(), objects=()):
     """The library of a .cu file's kernels for the fake GPU, with objects that it needs. As in nvcc's code, a product and a sum are
     one operation only where the text says fma. -Bsymbolic: the program has functions of the same names."""
+    sanitize = chosen(sanitize)
+
     def build():
         links = [word for word in SANITIZERS[sanitize][0] if word.startswith(("-l", "-nodefaultlibs"))]
         words = ["g++", "-std=c++17", "-O1", "-g1", "-march=native", "-ffp-contract=off", "-DPD_FAKE_GPU", "-isystem",
@@ -85,7 +92,7 @@ def environment(twins, sanitize=None, seed=0, **settings):
     paths = [LIBRARIES] + ([os.environ["LD_LIBRARY_PATH"]] if os.environ.get("LD_LIBRARY_PATH") else [])
     variables = {"LD_LIBRARY_PATH": ":".join(paths), "PD_FAKE_KERNELS": ":".join(twins), "PD_FAKE_SEED": str(seed)}
     variables.update({"PD_FAKE_" + key.upper(): str(value) for key, value in settings.items()})
-    _, library, options = SANITIZERS[sanitize]
+    _, library, options = SANITIZERS[chosen(sanitize)]
     variables.update(options)
     if library:
         path = harness.once(("preload", library), lambda: harness.command(["gcc", "-print-file-name=" + library], 10).out.strip())
