@@ -290,7 +290,8 @@ def test_step_without_a_counted_target_changes_nothing():
 def fewer_microbatches_than_stages(count):
     sizes, data = gpt(8, 16, 2, 32, 8, count), gpt_data(2 * count, 8, 32)
     reference = run_gpt(sizes, layout(), 2, data)
-    for kind in ("gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "eager-1f1b", "interleaved-zb", "breadth-first"):
+    others = ("zb-h1", "zb-h2", "eager-1f1b", "interleaved-zb", "breadth-first") if count in (1, 9) else () # the most extreme counts
+    for kind in ("gpipe", "1f1b", "interleaved", *others):
         defines = layout(pp=8, kind=kind)
         result = pdc("-fsyntax-only", *harness.words_of({**sizes, **defines}), "-", source=read_program("gpt"))
         if result.code == 0:
