@@ -156,17 +156,17 @@ promote: all $(if $(CUDA_LIB),fakegpu)
 # libFuzzer on every pass, in memory, with ASan and UBSan (clang and libclang-rt): `make fuzz FUZZ_TIME=900`
 FUZZ_TIME ?= 60
 FUZZ = $(BUILD)/fuzz
-SANITIZE = -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+FUZZ_SANITIZE = -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 FUZZ_SRC := $(filter-out compiler/driver/main.c,$(COMPILER_SRC)) $(patsubst %,runtime/%.c,layout walk schedule)
 FUZZ_OBJ := $(FUZZ_SRC:%.c=$(FUZZ)/%.o) $(GENERATED:$(BUILD)/%.c=$(FUZZ)/%.o)
 FUZZ_COMPILE := $(patsubst %.c,$(FUZZ)/%.o,$(wildcard tests/fuzz/compile/*.c))
 FUZZ_READERS := $(patsubst %.c,$(FUZZ)/%.o,$(wildcard tests/fuzz/readers/*.c) $(patsubst %,runtime/%.c,data data_array safetensors log random))
 $(FUZZ)/%.o: %.c | $(BUILD)/gen/syntax/grammar.h $(BUILD)/gen/syntax/lexer.h
 	@mkdir -p $(@D)
-	clang $(CSTD) -O1 -g $(WARN) $(SANITIZE) $(COMPILER_INC) -MMD -MP -c -o $@ $<
+	clang $(CSTD) -O1 -g $(WARN) $(FUZZ_SANITIZE) $(COMPILER_INC) -MMD -MP -c -o $@ $<
 $(FUZZ)/gen/%.o: $(BUILD)/gen/%.c
 	@mkdir -p $(@D)
-	clang $(CSTD) -O1 -g -w $(SANITIZE) $(COMPILER_INC) -c -o $@ $<
+	clang $(CSTD) -O1 -g -w $(FUZZ_SANITIZE) $(COMPILER_INC) -c -o $@ $<
 $(FUZZ)/fuzz_compile: $(FUZZ_OBJ) $(FUZZ_COMPILE)
 $(FUZZ)/fuzz_readers: $(FUZZ_OBJ) $(FUZZ_READERS)
 $(FUZZ)/fuzz_compile $(FUZZ)/fuzz_readers:

@@ -179,4 +179,4 @@ for rank in (0, 2) if os.environ.get("ALL_WAITS") else (0,):
 for name in MISTAKES:
     add("mistake: " + name, mistake, name)
 
-harness.main(__name__)
+harness.main(__name__, jobs=3)

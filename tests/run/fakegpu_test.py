@@ -346,4 +346,4 @@ def test_recording():
         check(text.startswith(RECORDED), "the recording at seed %d is not as expected:\n%s" % (seed, text))
 
 
-harness.main(__name__)
+harness.main(__name__, jobs=3)

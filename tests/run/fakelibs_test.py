@@ -125,4 +125,4 @@ for mistake, messages in (("count", ("collective mismatch", "count=999", "count=
                           ("early destroy", ("NCCL communicator",))):
     harness.add("collectives with wrong " + mistake, collective_mistake(mistake, messages))
 
-harness.main(__name__)
+harness.main(__name__, jobs=3)

@@ -5,7 +5,7 @@ A test is a function that raises when something is wrong. A file of tests ends w
 Arguments on the command line select tests by a part of their name; `--list` lists them.
 
 Everything has a time limit, and reaching it is a failure of its own kind (Hang). Environment: PDC names the compiler
-(else BUILD/pdc, else build/pdc), JOBS how many tests run at once (2), KEEP=1 leaves the temporary directory.
+(else BUILD/pdc, else build/pdc), JOBS how many tests run at once (2 or 3), KEEP=1 leaves the temporary directory.
 """
 import array
 import hashlib
@@ -503,7 +503,8 @@ def cleanly(text):
     return "\n    ".join(str(text).strip().splitlines())
 
 
-def main(module):
+def main(module, jobs=2):
+    """Runs the tests of a file; jobs: how many at once, more than 2 where they wait more than they work."""
     if module != "__main__":
         return
     tests = {name: function for name, function in vars(sys.modules[module]).items()
@@ -535,7 +536,7 @@ def main(module):
 
     times = []
     try:
-        with ThreadPoolExecutor(int(os.environ.get("JOBS", "2"))) as pool:
+        with ThreadPoolExecutor(int(os.environ.get("JOBS", jobs))) as pool:
             for name, problem, seconds in pool.map(run, chosen.items()):
                 times.append((seconds, name))
                 if problem is not None:

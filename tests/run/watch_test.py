@@ -219,4 +219,4 @@ def test_programs_that_do_not_belong_together():
         check("it was started with %d" % (2 if words[1] == "1" else 4) in result.err or "did not find each other" in result.err, result.describe())
 
 
-harness.main(__name__)
+harness.main(__name__, jobs=3)
