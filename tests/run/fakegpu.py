@@ -19,19 +19,16 @@ KEPT = os.path.join(BUILD, "tests", "kept")
 CUDA = os.environ.get("CUDA", "/usr/local/cuda")
 DEVICE = os.path.join("tests", "fakegpu", "device.h")
 
-# kinds of twins: what g++ is told, the library that must be in the process first, its settings, its exit status and mark
+# kinds of twins: what g++ is told, and the library that must be in the process first
 SANITIZERS = {
-    None: ([], None, {}),
+    None: ([], None),
     # without optimization: its checks take g++ longer to optimize than the tests to run
-    "address": (["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"], "libasan.so",
-                {"ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:handle_segv=1", "UBSAN_OPTIONS": "print_stacktrace=1"}),
+    "address": (["-O0", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"], "libasan.so"),
     # the same, but what is undefined ends the process without a word: a third of g++'s time
-    "traps": (["-O0", "-fsanitize=address,undefined", "-fsanitize-undefined-trap-on-error"], "libasan.so",
-              {"ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:handle_segv=1"}),
+    "traps": (["-O0", "-fsanitize=address,undefined", "-fsanitize-undefined-trap-on-error"], "libasan.so"),
     # the fake's own race detector (tests/fakegpu/races.h): what g++ adds to accesses, without ThreadSanitizer's library
-    "races": (["-fsanitize=thread", "-nodefaultlibs", "-lstdc++", "-lm", "-lgcc_s", "-lc"], None, {"PD_FAKE_RACES": "1"}),
-    # locks are those of MPI: their order is not looked at
-    "thread": (["-fsanitize=thread"], "libtsan.so", {"TSAN_OPTIONS": "halt_on_error=1:detect_deadlocks=0:suppressions=" + os.path.join(ROOT, "tests", "fakegpu", "thread-sanitizer.supp")}),
+    "races": (["-fsanitize=thread", "-nodefaultlibs", "-lstdc++", "-lm", "-lgcc_s", "-lc"], None),
+    "thread": (["-fsanitize=thread"], "libtsan.so"),
 }
 
 
@@ -92,9 +89,11 @@ def environment(twins, sanitize=None, seed=0, **settings):
     paths = [LIBRARIES] + ([os.environ["LD_LIBRARY_PATH"]] if os.environ.get("LD_LIBRARY_PATH") else [])
     variables = {"LD_LIBRARY_PATH": ":".join(paths), "PD_FAKE_KERNELS": ":".join(twins), "PD_FAKE_SEED": str(seed)}
     variables.update({"PD_FAKE_" + key.upper(): str(value) for key, value in settings.items()})
-    _, library, options = SANITIZERS[chosen(sanitize)]
-    variables.update(options)
+    if sanitize == "races":
+        variables["PD_FAKE_RACES"] = "1"
+    library = SANITIZERS[chosen(sanitize)][1]
     if library:
+        variables.update(harness.SANITIZERS)
         path = harness.once(("preload", library), lambda: harness.command(["gcc", "-print-file-name=" + library], 10).out.strip())
         variables["LD_PRELOAD"] = path
     return variables

@@ -40,8 +40,13 @@ ENVIRONMENT = {
     "HWLOC_COMPONENTS": "-pci,-linuxio", # a rank that starts does not ask for devices on buses, a seventh of its time
     "PDC_MEMORY": "nan", # what is read before it is written shows (runtime/device.h)
 }
-if os.environ.get("SANITIZE"): # what pdc holds at its end is not lost
-    ENVIRONMENT["ASAN_OPTIONS"] = "detect_leaks=0"
+# what pdc holds at its end is not lost; locks are those of MPI: their order is not looked at
+SANITIZERS = {
+    "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:handle_segv=1", "UBSAN_OPTIONS": "print_stacktrace=1",
+    "TSAN_OPTIONS": "halt_on_error=1:detect_deadlocks=0:suppressions=" + os.path.join(ROOT, "tests", "fakegpu", "thread-sanitizer.supp"),
+}
+if os.environ.get("SANITIZE"):
+    ENVIRONMENT.update(SANITIZERS)
 
 
 class Failure(AssertionError):
