@@ -1,7 +1,8 @@
 /* The board, the thread that reads it, and signals.
  *
- * A rank's row holds a text, a count of the times that it began or ended to be written, and when that was last. The thread never talks MPI: it reads the board, and ends its process when it must; a launcher then ends
- * what is left. All times are CLOCK_MONOTONIC, which is one for a node.
+ * A rank's row holds a text, a count of the times that it began or ended to be written, and when that was last. The
+ * thread never talks MPI: it reads the board, and ends its process when it must; a launcher then ends what is left. All
+ * times are CLOCK_MONOTONIC, which is one for a node.
  */
 #include "watch.h"
 

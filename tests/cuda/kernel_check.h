@@ -85,8 +85,8 @@ static inline void count(bool ok, const std::string &what) {
   }
 }
 
-/* Under sanitizers, what differs only in size is left out: `NAME quick`, with twins made with -DPD_QUICK; or also what differs
- * only in the type of elements: `NAME quick one-type`, -DPD_ONE_TYPE. */
+/* Words of the command line: `quick` leaves out what differs only in size, `one-type` what differs only in the type of
+ * elements. Sanitizers look at `quick one-type`, with twins made with -DPD_QUICK, which have no more. */
 static inline bool has_word(int argc, char **argv, const char *word) {
   for (int i = 1; i < argc; i++)
     if (strcmp(argv[i], word) == 0) return true;

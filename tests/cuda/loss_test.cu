@@ -370,7 +370,7 @@ template <typename T> static void test_all() {
 }
 
 int main(int argc, char **argv) {
-#ifndef PD_ONE_TYPE
+#ifndef PD_QUICK
   if (!has_word(argc, argv, "one-type")) test_all<float>();
 #endif
   test_all<bf16>();

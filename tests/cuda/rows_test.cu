@@ -253,7 +253,7 @@ template <typename T> static void test_all(bool quick) {
 
 int main(int argc, char **argv) {
   const bool quick = has_word(argc, argv, "quick");
-#ifndef PD_ONE_TYPE
+#ifndef PD_QUICK
   if (!has_word(argc, argv, "one-type")) test_all<float>(quick);
 #endif
   test_all<bf16>(quick);

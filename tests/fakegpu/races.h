@@ -1,8 +1,8 @@
 /* The race detector: two operations that touch the same memory, one of which writes, must have an order that streams,
  * events and graphs give them, whatever order they happened to run in. It knows what copies, fills and library calls
  * touch from their ranges, and what kernels touch from twins compiled with -fsanitize=thread, whose calls of
- * __tsan_read4 and its kind it takes (without ThreadSanitizer's library in the process). By the same marks it finds device memory that
- * is read before anything has written it. On with PD_FAKE_RACES=1.
+ * __tsan_read4 and its kind it takes (without ThreadSanitizer's library in the process). By the same marks it finds
+ * device memory that is read before anything has written it. On with PD_FAKE_RACES=1.
  *
  * Beside that, at seed 0, pinned memory is closed to the program's own code while an operation that the program has not
  * waited for writes it (and closed to writes while one reads it). */

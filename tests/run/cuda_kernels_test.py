@@ -15,8 +15,7 @@ LIMIT = 900  # seconds: a compiler on a busy machine
 SANITIZER = {"asan": "address", "ubsan": "address", "tsan": "thread"}
 # what a twin leaves out: the sanitizers look at what threads do with shared memory and their stacks, which the type hardly changes;
 # every access to memory of the device is checked by the fake GPU itself
-QUICK = ["-DPD_QUICK", "-DPD_ONE_TYPE"]
-OPTIONS = {None: ["-Wextra", "-Werror", "-Wno-maybe-uninitialized"], "address": QUICK, "traps": QUICK, "thread": QUICK}
+OPTIONS = {None: ["-Wextra", "-Werror", "-Wno-maybe-uninitialized"], "address": ["-DPD_QUICK"], "traps": ["-DPD_QUICK"], "thread": ["-DPD_QUICK"]}
 
 
 # ---- building ----

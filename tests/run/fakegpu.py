@@ -93,7 +93,7 @@ def environment(twins, sanitize=None, seed=0, **settings):
         variables["PD_FAKE_RACES"] = "1"
     library = SANITIZERS[chosen(sanitize)][1]
     if library:
-        variables.update(harness.SANITIZERS)
+        variables.update(harness.SANITIZER_OPTIONS)
         path = harness.once(("preload", library), lambda: harness.command(["gcc", "-print-file-name=" + library], 10).out.strip())
         variables["LD_PRELOAD"] = path
     return variables

@@ -41,12 +41,12 @@ ENVIRONMENT = {
     "PDC_MEMORY": "nan", # what is read before it is written shows (runtime/device.h)
 }
 # what pdc holds at its end is not lost; locks are those of MPI: their order is not looked at
-SANITIZERS = {
+SANITIZER_OPTIONS = {
     "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:handle_segv=1", "UBSAN_OPTIONS": "print_stacktrace=1",
     "TSAN_OPTIONS": "halt_on_error=1:detect_deadlocks=0:suppressions=" + os.path.join(ROOT, "tests", "fakegpu", "thread-sanitizer.supp"),
 }
 if os.environ.get("SANITIZE"):
-    ENVIRONMENT.update(SANITIZERS)
+    ENVIRONMENT.update(SANITIZER_OPTIONS)
 
 
 class Failure(AssertionError):
