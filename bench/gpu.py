@@ -114,7 +114,7 @@ def kernels():
         if compiler.returncode:
             raise RuntimeError("nvcc: " + out[-2000:])
         variables = environment(program, "-fno-strict-aliasing", *include, "-Wl," + reference, "-DPD_QUICK")
-        ended = subprocess.run([program] + (["quick"] if FAKE else []), capture_output=True, text=True, env=variables)
+        ended = subprocess.run([program] + (["quick", "one-type"] if FAKE else []), capture_output=True, text=True, env=variables)
         passed.append("%s %s" % (os.path.basename(program), (ended.stdout.splitlines() or ["nothing"])[-1]))
         if ended.returncode:
             failures.append("kernels: %s: status %d\n%s" % (program, ended.returncode, (ended.stdout + ended.stderr)[-2000:]))
