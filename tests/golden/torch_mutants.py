@@ -1,7 +1,7 @@
 """What PyTorch accepts of the mutants that the certifier rejects: through the loader of its pipelining runtime (`compute_comms`,
 which validates), and, what passes that, through its simulator of deadlocks.
 
-    PD_TEST_MUTANTS=mutants build/tests/unit/schedules_test --filter 'mutants/*'
+    PD_TEST_MUTANTS=mutants build/tests/unit/certify_test --filter 'mutants/*'
     python3 tests/golden/torch_mutants.py mutants        # a table; needs torch
 """
 import collections

@@ -4,6 +4,7 @@
 #define TESTS_UNIT_SCHEDULE_HELP_H
 
 #include <criterion/criterion.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "pipeline/pipeline.h"
@@ -18,6 +19,12 @@ static inline int64_t draw(Random *random, int64_t low, int64_t high) {
   random->state ^= random->state << 25;
   random->state ^= random->state >> 27;
   return low + (int64_t)((random->state * UINT64_C(2685821657736338717)) >> 33) % (high - low + 1);
+}
+
+/* whether tests take all sizes, where that takes long */
+static inline bool full_range(void) {
+  const char *value = getenv("PD_TEST_FULL");
+  return value && strcmp(value, "1") == 0;
 }
 
 static inline double larger(double a, double b) {
