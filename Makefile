@@ -51,6 +51,9 @@ HEADERS := $(wildcard runtime/*.h runtime/kernels/*.h) runtime/cuda/launch.h run
 TEMPLATES := $(wildcard templates/*/*.pd templates/cuda/*.cuh templates/cuda/nvrtc/*.h)
 LIB_FILES = $(LIB)/libpdrt.a $(LIB)/cflags $(LIB)/libs $(LIB)/nvccflags $(LIB)/nvrtcflags $(LIB)/cuda_cxxflags $(LIB)/cuda_cflags $(LIB)/cuda_libs $(CUDA_LIB) $(HEADERS:runtime/%=$(LIB)/include/%) $(TEMPLATES:templates/%=$(LIB)/%)
 
+# for what people start without thinking of make's own -j
+ALL_CORES = $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
+
 .PHONY: all setup test promote fuzz fuzz-readers demo install clean
 all: $(BUILD)/pdc $(LIB_FILES)
 
@@ -146,8 +149,8 @@ setup:
 	@scripts/setup.sh
 # make is asked again after setup, so that what setup installs is found
 test: setup
-	@$(MAKE) --no-print-directory -s all $(UNIT) $(if $(CUDA_LIB),fakegpu)
-	@CUDA=$(if $(CUDA_LIB),$(CUDA)) SANITIZE=$(SANITIZE) scripts/test.sh $(BUILD) $(SUITES)
+	@$(MAKE) $(ALL_CORES) --no-print-directory -s all $(UNIT) $(if $(CUDA_LIB),fakegpu)
+	@CUDA=$(if $(CUDA_LIB),$(CUDA)) SANITIZE=$(SANITIZE) scripts/test.py $(BUILD) $(SUITES)
 # what pdc says and what CUDA programs call now becomes what tests/bad, docs/errors and tests/cuda/calls expect: read the difference before keeping it
 promote: all $(if $(CUDA_LIB),fakegpu)
 	BUILD=$(BUILD) python3 tests/run/bad_test.py --promote

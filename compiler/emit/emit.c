@@ -91,6 +91,7 @@ void emit_cuda(const EmitInput *input, const char *name, Text *c, Text *cu) {
   w->out = cu;
   write_line(w, "/* Kernels of %s, made by %s: specialised to the sizes of one micro-batch's part on one rank. */", input->graph->model,
              input->program->compiler);
+  if (narrow) write_line(w, "#define PD_BF16");
   write_line(w, "#include \"pd_device.cuh\"");
   write_line(w, "#include \"pd_math.cuh\"");
   for (uint32_t i = 0; i < w->headers.count; i++) write_line(w, "#include \"pd_%s.cuh\"", w->headers.at[i]);

@@ -11,7 +11,10 @@
 #ifndef PD_DEVICE_CUH
 #define PD_DEVICE_CUH
 
+/* A text with elements of bf16 defines PD_BF16 first. Others do without that header: it takes nvcc a second to read. */
+#ifdef PD_BF16
 #include <cuda_bf16.h>
+#endif
 #include <cuda_runtime.h>
 #include <stdint.h>
 
@@ -33,15 +36,17 @@
 static __host__ __device__ __forceinline__ float pd_load(const float *p) {
   return *p;
 }
-static __host__ __device__ __forceinline__ float pd_load(const __nv_bfloat16 *p) {
-  return __bfloat162float(*p);
-}
 static __host__ __device__ __forceinline__ void pd_store(float *p, float value) {
   *p = value;
+}
+#ifdef PD_BF16
+static __host__ __device__ __forceinline__ float pd_load(const __nv_bfloat16 *p) {
+  return __bfloat162float(*p);
 }
 static __host__ __device__ __forceinline__ void pd_store(__nv_bfloat16 *p, float value) {
   *p = __float2bfloat16_rn(value);
 }
+#endif
 
 /* The largest number of elements, a power of two, that one access of at most 16 bytes can take when every row has n of
  * them: packs then never straddle a row. n = 0 means no limit but 16 bytes. */

@@ -4,6 +4,7 @@
 #ifndef PD_KERNEL_CHECK_H
 #define PD_KERNEL_CHECK_H
 
+#define PD_BF16
 #include "pd_device.cuh"
 
 #include "kernels/kernels.h"

@@ -167,12 +167,12 @@ SPILLS = """__global__ void k(float *x) {
 """
 
 
-def test_every_family():
+def every_family(opening, real):
     """No header of kernels includes what NVRTC lacks, or the C++ compiler that reads the launchers."""
     families = sorted(os.path.basename(path) for path in glob.glob(os.path.join(LIBRARY, "cuda", "*.cuh")))
     families.remove("pd_host.cuh") # the C++ compiler's own
     check(len(families) >= 18 and families[-1] == "runtime.cuh", "families: %s" % families)
-    text = "#include \"pd_device.cuh\"\n" + "typedef float real;\n" + "".join('#include "%s"\n' % name for name in families)
+    text = opening + '#include "pd_device.cuh"\ntypedef %s real;\n' % real + "".join('#include "%s"\n' % name for name in families)
     include = ["-I" + path for path in (LIBRARY + "/include", LIBRARY + "/cuda", fakegpu.CUDA + "/include")]
     result, cubin = kernels(text, "-fmad=false", *include, "-I" + LIBRARY + "/cuda/nvrtc")
     check(result.code == 0 and not result.err and os.path.getsize(cubin) > 1000, result.describe())
@@ -181,6 +181,10 @@ def test_every_family():
         file.write(text)
     result = command(["g++", "-std=c++17", "-DPD_NVRTC", "-Wall", "-Wno-unknown-pragmas", "-fsyntax-only", *include, "k.cpp"], harness.COMPILE_LIMIT, cwd=place)
     check(result.code == 0, result.describe())
+
+
+add("every family f32", every_family, "", "float")
+add("every family bf16", every_family, "#define PD_BF16\n", "__nv_bfloat16")
 
 
 def test_warnings_are_errors():
