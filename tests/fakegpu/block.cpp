@@ -170,7 +170,6 @@ worker::worker() {
   stacks = static_cast<char *>(
       mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
   if (stacks == MAP_FAILED) fake_fault("setup", "no memory for the stacks of %d threads", MAX_THREADS);
-  madvise(stacks, bytes, MADV_HUGEPAGE);
   for (size_t i = 0; i < MAX_THREADS; i++) {
     fibers[i].stack_top = stacks + (i + 1) * each;
     fibers[i].own = &warps[i / WARP];
