@@ -65,7 +65,7 @@ def parts(text):
 def union(precision):
     """(one text with every distinct definition, how many there are). Different ones of one name are numbered."""
     texts = programs(precision)
-    headers = sorted({line for text in texts for line in re.findall(r'^#include "pd_.*$', text, re.M)})
+    headers = sorted({line for text in texts for line in re.findall(r'^#(?:define PD_BF16|include "pd_.*)$', text, re.M)})
     reals = {line for text in texts for line in re.findall(r"^typedef \w+ real;$", text, re.M)}
     check(len(reals) == 1, "real is %s" % reals)
     result, seen = headers + [reals.pop(), RUNTIME], collections.Counter()

@@ -252,7 +252,7 @@ def without_toolkit(cuda, *words):
     """pdc where PATH has no nvcc and nothing else says where a toolkit is."""
     tools = os.path.join(directory(), "bin")
     os.makedirs(tools)
-    for tool in ("gcc", "g++", "c++", "cc", "mpicc", "as", "ld"):
+    for tool in ("gcc", "g++", "c++", "cc", "mpicc", "as", "ld", "ld.gold"):
         found = shutil.which(tool, path="/usr/bin:/bin")
         if found:
             os.symlink(found, os.path.join(tools, tool))
