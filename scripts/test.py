@@ -8,9 +8,9 @@ CUDA is where the CUDA toolkit is; if it is empty, the suites of the CUDA target
 import glob
 import os
 import re
-import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 SUITES_AT_ONCE, TESTS_AT_ONCE = 2, 3
@@ -39,20 +39,12 @@ def suites(build, cuda):
     return found, left_out
 
 
-def open_slots():
-    """A pipe with one byte for each test that may run; what suites inherit. Its name for them is in TEST_SLOTS."""
-    ends = os.pipe()
-    os.write(ends[1], b"." * TESTS_AT_ONCE)
-    os.environ["TEST_SLOTS"] = "%d,%d" % ends
-    return ends
-
-
 class Suite:
-    def __init__(self, build, name, command, inherited):
+    def __init__(self, build, name, command):
         self.name, self.began = name, time.monotonic()
         self.log = os.path.join(build, "tests", "log", name.replace("/", "-") + ".log")
         with open(self.log, "w") as log:
-            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, pass_fds=inherited)
+            self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
 
     def report(self, status, usage):
         """Says how it went; how many tests passed and failed."""
@@ -74,21 +66,21 @@ class Suite:
 
 def run(build, chosen):
     """Runs {name: command}; how many tests passed and failed."""
-    inherited = open_slots()
     waiting, running, passed, failed = list(chosen.items()), {}, 0, 0
     try:
         while waiting or running:
             while waiting and len(running) < SUITES_AT_ONCE:
-                suite = Suite(build, *waiting.pop(0), inherited)
+                suite = Suite(build, *waiting.pop(0))
                 running[suite.process.pid] = suite
             pid, status, usage = os.wait3(0)
             suite = running.pop(pid)
             suite.process.returncode = os.waitstatus_to_exitcode(status)
             good, bad = suite.report(suite.process.returncode, usage)
             passed, failed = passed + good, failed + bad
-    finally:
+    except KeyboardInterrupt: # the terminal told the suites too, and they end what they started
         for suite in running.values():
-            suite.process.send_signal(signal.SIGTERM)
+            suite.process.wait()
+        raise
     return passed, failed
 
 
@@ -96,13 +88,22 @@ def main():
     build, parts = sys.argv[1], sys.argv[2:]
     os.makedirs(os.path.join(build, "tests", "log"), exist_ok=True)
     os.environ["PDC"] = os.path.join(build, "pdc")
-    cuda = os.environ.setdefault("CUDA", "/usr/local/cuda")
-    found, left_out = suites(build, cuda)
-    passed, failed = run(build, {name: command for name, command in found.items() if not parts or any(part in name for part in parts)})
+    found, left_out = suites(build, os.environ.setdefault("CUDA", "/usr/local/cuda"))
+    chosen = {name: command for name, command in found.items() if not parts or any(part in name for part in parts)}
+    if not chosen:
+        print("no suite has %s in its name; there are %s" % (" or ".join(parts), ", ".join(found)))
+    with tempfile.TemporaryDirectory() as slots:
+        for number in range(TESTS_AT_ONCE):
+            open(os.path.join(slots, str(number)), "w").close()
+        os.environ["TEST_SLOTS"] = slots
+        passed, failed = run(build, chosen)
     if left_out:
         print("left out, as there is no CUDA toolkit (say where with make CUDA=…): " + " ".join(left_out))
     print("%d passed, %d failed" % (passed, failed))
     return 1 if failed or not passed else 0
 
 
-sys.exit(main())
+try:
+    sys.exit(main())
+except KeyboardInterrupt:
+    sys.exit(130)
