@@ -122,9 +122,14 @@ static int descending(const void *a, const void *b) {
 /* Steps of the checkpoints in DIR, the last first; what was left unfinished is removed if `clean`. */
 static int64_t *list_steps(const char *path, bool clean, int64_t *count) {
   DIR *directory = opendir(path);
+  if (directory == NULL && errno != ENOENT) cannot("read", path);
   int64_t *steps = NULL;
   *count = 0;
-  for (struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;) {
+  while (directory != NULL) {
+    errno = 0;
+    struct dirent *entry = readdir(directory);
+    if (entry == NULL && errno != 0) cannot("read", path);
+    if (entry == NULL) break;
     bool left = false;
     const int64_t step = step_of(entry->d_name, &left);
     if (step >= 0 && left && clean) {
@@ -160,7 +165,10 @@ static void write_state(const pd_run *run, const char *directory, pd_position po
                             run->program->model, "compiler", run->program->compiler, "plan_sha256", run->plan.sha256,
                             "optimizer", optimizer_name(run->program), "step", (json_int_t)position.step, "updates",
                             (json_int_t)position.updates);
-  for (int i = 0; i < MUSTS; i++) json_object_set_new(state, musts[i].key, json_integer(musts[i].value));
+  for (int i = 0; i < MUSTS; i++) {
+    if (json_object_set_new(state, musts[i].key, json_integer(musts[i].value)) != 0)
+      pd_fail(PD_EXIT_MEMORY, "not enough memory");
+  }
   char *path = join(directory, "state.json");
   if (state == NULL || json_dump_file(state, path, JSON_INDENT(2)) != 0) cannot("write", path);
   json_decref(state);
@@ -202,7 +210,10 @@ static void publish(const char *temporary, const char *final) {
     remove_directory(temporary);
     return;
   }
-  if (errno != ENOENT) remove_directory(final);
+  if (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP)
+    remove_directory(final);
+  else if (errno != ENOENT)
+    cannot("write", final);
   if (rename(temporary, final) != 0) cannot("write", final);
 }
 

@@ -20,6 +20,9 @@ typedef struct pd_device pd_device;
 pd_device *pd_device_open(const pd_program *program, const pd_pipeline *pipeline, const pd_layout *layout,
                           const pd_world *world, const char *kernels);
 void pd_device_close(pd_device *device);
+/* False, and why, when something that was queued cannot end any more: a connection to another rank is lost. For the
+ * thread that watches (watch.h), while the program's own waits. */
+bool pd_device_sound(const pd_device *device, char *why, size_t room);
 char *pd_device_memory(const pd_device *device);
 int64_t pd_device_bytes(const pd_device *device);
 /* Threads that work on the host uses. */

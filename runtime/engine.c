@@ -112,12 +112,14 @@ pd_engine *pd_engine_new(const pd_program *program, const pd_pipeline *pipeline,
   engine->act_unit = PD_NONE;
   pd_engine_open_copies(engine);
   pd_engine_open_versions(engine);
+  pd_watch_device(engine->device);
   show_name(engine, "start");
   return engine;
 }
 
 void pd_engine_free(pd_engine *engine) {
   if (engine == NULL) return;
+  pd_watch_device(NULL);
   pd_engine_close_mail(engine);
   for (int c = 0; c < engine->layout->chunk_count; c++) free(engine->chunks[c].holder);
   free(engine->chunks);

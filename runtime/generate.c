@@ -8,6 +8,7 @@
 
 #include "random.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -125,7 +126,8 @@ void pd_generate(pd_run *run) {
   }
   if (speaks) {
     putchar('\n');
-    fflush(stdout);
+    if (fflush(stdout) != 0 || ferror(stdout))
+      pd_fail(PD_EXIT_USAGE, "standard output: cannot write: %s", strerror(errno));
   }
   free(text);
   free(inverse);

@@ -106,6 +106,7 @@ static int run_command(char **command) {
   int status = 0, trouble[2]; /* a pipe that tells why exec failed */
   if (pipe2(trouble, O_CLOEXEC) != 0) return -1;
   const pid_t parent = getpid();
+  signal(SIGCHLD, SIG_DFL); /* who ignores it, as a parent may have asked, never hears how a child ended */
   child = fork();
   if (child < 0) return -1;
   if (child == 0) {
@@ -128,9 +129,10 @@ static int run_command(char **command) {
   int why = 0;
   const bool failed = read(trouble[0], &why, sizeof why) == (ssize_t)sizeof why;
   close(trouble[0]);
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
-  errno = why;
-  if (failed) return -1;
+  pid_t ended;
+  while ((ended = waitpid(child, &status, 0)) < 0 && errno == EINTR) continue;
+  if (failed) errno = why;
+  if (failed || ended < 0) return -1;
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
@@ -146,7 +148,10 @@ static int run_mpirun(const pd_program *program, int dp, char **argv, bool quiet
   char *const head[] = {"mpirun", "-q", "-n", count, "--bind-to", "none", "--oversubscribe", self};
   const int before = (int)(sizeof head / sizeof head[0]);
   char **command = calloc((size_t)(before + words), sizeof *command);
-  if (command == NULL) return PD_EXIT_MEMORY;
+  if (command == NULL) {
+    fputs("error: not enough memory\n", stderr);
+    return PD_EXIT_MEMORY;
+  }
   memcpy(command, head, sizeof head);
   if (words > 1) memcpy(command + before, argv + 1, (size_t)(words - 1) * sizeof *command); /* calloc ends the list */
 
@@ -217,6 +222,7 @@ int pd_launch_mpi(const pd_program *program, int64_t asked, char **argv) {
   }
   int level = 0, size = 0, rank = 0;
   MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
+  pd_world_report_errors();
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   const int dp = pd_degrees_of(program, asked, size);

@@ -114,13 +114,15 @@ static bool cut_after(FILE *file, int64_t steps) {
     if (step == NULL || strtoll(step + sizeof key - 1, NULL, 10) > steps) break;
   }
   free(text);
-  return fflush(file) == 0 && ftruncate(fileno(file), end) == 0 && fseek(file, end, SEEK_SET) == 0;
+  return !ferror(file) && fflush(file) == 0 && ftruncate(fileno(file), end) == 0 && fseek(file, end, SEEK_SET) == 0;
 }
 
 bool pd_log_open(pd_log *log, const char *path, int64_t steps, pd_problem *problem) {
   *log = (pd_log){.path = path};
   if (path == NULL) return true;
   log->file = steps > 0 ? fopen(path, "r+") : NULL;
+  if (steps > 0 && log->file == NULL && errno != ENOENT)
+    return pd_problem_say(problem, "log `%s`: cannot open: %s", path, strerror(errno));
   if (log->file != NULL && !cut_after(log->file, steps)) {
     return pd_problem_say(problem, "log `%s`: cannot write: %s", path, strerror(errno));
   }

@@ -11,8 +11,10 @@
 #include "train.h"
 #include "watch.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* With dp=*: of the degree that was asked for, else of that of the ranks there are, else of the smallest. */
 static int print_plan(const pd_program *program, int64_t asked) {
@@ -29,14 +31,19 @@ static int print_plan(const pd_program *program, int64_t asked) {
 }
 
 static int answer(const pd_program *program, const pd_options *options) {
+  int status = PD_EXIT_OK;
   if (pd_launch_rank() != 0) return PD_EXIT_OK;
   if (options->help)
     pd_options_help(program, stdout);
   else if (options->version)
     printf("%s, compiled by %s\n", program->model, program->compiler);
   else
-    return print_plan(program, options->dp);
-  return PD_EXIT_OK;
+    status = print_plan(program, options->dp);
+  if (fflush(stdout) != 0 || ferror(stdout)) {
+    fprintf(stderr, "error: standard output: cannot write: %s\n", strerror(errno));
+    return PD_EXIT_USAGE;
+  }
+  return status;
 }
 
 /* Only rank 0 fails: a launcher ends all ranks when one does, and must not end rank 0 before it has spoken. */
@@ -166,12 +173,13 @@ int pd_main(const pd_program *program, int argc, char **argv) {
   bool done;
   const int status = pd_launch_ranks(program, run.options.dp, argv, run.options.quiet, &done);
   if (status != PD_EXIT_OK || done) return status;
-  pd_watch_start_up(run.options.timeout < 60 ? run.options.timeout : 60);
+  const int64_t timeout = pd_options_timeout(&run.options, 2); /* how many ranks there are is not known yet */
+  pd_watch_start_up(timeout < 60 ? timeout : 60);
   const int dp = pd_launch_mpi(program, run.options.dp, argv);
   const bool unpacked = pd_degrees_take(program, dp, &taken, &problem);
   pd_world_open(&run.world, &taken);
   pd_watch_start_up(0);
-  pd_watch_open(&run.world, run.options.timeout);
+  pd_watch_open(&run.world, pd_options_timeout(&run.options, run.world.size));
   if (!unpacked) pd_fail(PD_EXIT_PLAN, "%s", problem.text);
   start_engine(&run);
   open_data(&run);

@@ -56,7 +56,7 @@ static const row rows[] = {
     {"threads", "N", WHOLE, AT(threads), 1, 4096, "threads per rank (else: cores of the node / its ranks)"},
     {"kernels", "host|ref", CHOICE, AT(kernels), 0, 0, "kernel set: fast, or the plain reference"},
     {"timeout", "SECONDS", WHOLE, AT(timeout), 0, INT64_MAX,
-     "end the run when no rank moves for so long, and say where they are; 0: never"},
+     "end the run when no rank moves for so long, and say where they are (600 with several ranks); 0: never"},
     {"quiet", NULL, FLAG, AT(quiet), 0, 0, "print only problems, validation results and generated text"},
     {"help", NULL, FLAG, AT(help), 0, 0, "print this, and stop"},
     {"version", NULL, FLAG, AT(version), 0, 0, "print what this was compiled from and by, and stop"},
@@ -99,10 +99,15 @@ static void defaults(const pd_program *program, pd_options *options) {
       .save_every = program->save_every,
       .keep = program->checkpoint_keep,
       .tokens = 200,
-      .timeout = 600,
+      .timeout = -1,
       .temperature = 0.8,
       .kernels = "host",
   };
+}
+
+int64_t pd_options_timeout(const pd_options *options, int ranks) {
+  if (options->timeout >= 0) return options->timeout;
+  return ranks > 1 ? 600 : 0;
 }
 
 /* ---- suggestions ---- */

@@ -413,12 +413,14 @@ static char *header_text(const pd_safetensors_writer *writer, const pd_tensor_sh
   char *text = NULL;
   FILE *to = open_memstream(&text, length);
   if (to == NULL) return NULL;
+  bool short_of_memory = false;
   fputs("{\"__metadata__\":{\"format\":\"pt\"}", to);
   for (int64_t i = 0; i < writer->count; i++) {
     json_t *name = json_string(tensors[i].name);
     char *quoted = json_dumps(name, JSON_ENCODE_ANY | JSON_COMPACT);
     json_decref(name);
-    fprintf(to, ",%s:{\"dtype\":\"%s\",\"shape\":[", quoted != NULL ? quoted : "\"?\"",
+    short_of_memory |= quoted == NULL;
+    fprintf(to, ",%s:{\"dtype\":\"%s\",\"shape\":[", quoted != NULL ? quoted : "",
             writer->real_bytes == 4 ? "F32" : "F64");
     free(quoted);
     for (int k = 0; k < tensors[i].rank; k++) fprintf(to, "%s%" PRId64, k > 0 ? "," : "", tensors[i].shape[k]);
@@ -427,7 +429,7 @@ static char *header_text(const pd_safetensors_writer *writer, const pd_tensor_sh
   }
   fputc('}', to);
   for (long n = ftell(to); n % 8 != 0; n++) fputc(' ', to);
-  if (fclose(to) == 0) return text;
+  if (fclose(to) == 0 && !short_of_memory) return text;
   free(text);
   return NULL;
 }
@@ -489,10 +491,12 @@ bool pd_safetensors_share(pd_safetensors_writer *writer, const char *path, const
   if (good && first) good = start_file(writer, tensors, problem);
   if (good && !first) {
     size_t length = 0;
-    free(header_text(writer, tensors, &length));
+    char *header = header_text(writer, tensors, &length);
+    good = header != NULL || cannot_write(writer, ENOMEM, problem);
+    free(header);
     writer->data = 8 + (int64_t)length;
-    writer->file = open(path, O_WRONLY | O_CLOEXEC);
-    good = writer->file >= 0 || cannot_write(writer, errno, problem);
+    if (good) writer->file = open(path, O_WRONLY | O_CLOEXEC);
+    if (good && writer->file < 0) good = cannot_write(writer, errno, problem);
   }
   writer->made = false; /* it is not this writer's to remove */
   if (!good) pd_safetensors_discard(writer);

@@ -52,9 +52,11 @@ static struct {
   int rows;
   int64_t timeout; /* ms */
   pthread_t thread;
+  pthread_mutex_t asking; /* the device */
+  const pd_device *device;
   atomic_bool stop;
   volatile sig_atomic_t asked;
-} watch;
+} watch = {.asking = PTHREAD_MUTEX_INITIALIZER};
 
 static int64_t now_ms(void) {
   struct timespec t;
@@ -207,7 +209,28 @@ static void tell_silence(int64_t now) {
   tell_rows(now);
 }
 
+static void tell_trouble(const char *why) {
+  union text text;
+  char mine[96];
+  if (!pd_watch_speaks_first()) return;
+  place_text(watch.world, watch.world->rank, mine, sizeof mine);
+  fprintf(stderr, "error: %s; %s is in %s\n", why, mine, text_of(watch.own, &text));
+}
+
 /* ---- the thread ---- */
+
+void pd_watch_device(const pd_device *device) {
+  pthread_mutex_lock(&watch.asking);
+  watch.device = device;
+  pthread_mutex_unlock(&watch.asking);
+}
+
+static bool device_is_sound(char *why, size_t room) {
+  pthread_mutex_lock(&watch.asking);
+  const bool sound = watch.device == NULL || pd_device_sound(watch.device, why, room);
+  pthread_mutex_unlock(&watch.asking);
+  return sound;
+}
 
 /* When the rank of this node that moved last did so. */
 static int64_t last_move(void) {
@@ -232,6 +255,11 @@ static void *look(void *unused) {
       if (pid == 0 || r == watch.own || !is_gone(pid) || atomic_load(&r->pid) == 0) continue;
       if (atomic_load(&watch.board->spoken) == 0) tell_lost(r, now);
       leave(PD_EXIT_PEER);
+    }
+    char why[512];
+    if (!device_is_sound(why, sizeof why)) {
+      tell_trouble(why);
+      leave(PD_EXIT_CUDA);
     }
     if (now - last_move() > watch.timeout) {
       tell_silence(now);
@@ -297,7 +325,7 @@ void pd_watch_start_up(int64_t seconds) {
 
 /* ---- start and end ---- */
 
-static void open_board(void) {
+static void share_board(void) {
   MPI_Comm_split_type(watch.world->all, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &watch.node);
   int rank, unit;
   MPI_Comm_rank(watch.node, &rank);
@@ -316,12 +344,26 @@ static void open_board(void) {
   atomic_store(&watch.own->pid, (int)getpid());
 }
 
+/* One rank has its board for itself. */
+static void own_board(void) {
+  watch.rows = 1;
+  watch.board = calloc(1, sizeof(board) + sizeof(row));
+  if (watch.board == NULL) pd_fail(PD_EXIT_MEMORY, "out of memory");
+  watch.own = &watch.board->rows[0];
+  pd_watch_show("start");
+  atomic_store(&watch.own->pid, (int)getpid());
+}
+
 void pd_watch_open(const pd_world *world, int64_t timeout) {
   watch.world = world;
   watch.timeout = timeout > 0 && timeout < INT64_MAX / 1000 ? timeout * 1000 : INT64_MAX;
   handle(SIGBUS, on_bus_error);
-  if (world->size == 1) return;
-  open_board();
+  if (world->size > 1)
+    share_board();
+  else if (watch.timeout < INT64_MAX)
+    own_board();
+  else
+    return;
   /* signals are for the threads that compute: this one sleeps */
   sigset_t all, before;
   sigfillset(&all);
@@ -332,13 +374,19 @@ void pd_watch_open(const pd_world *world, int64_t timeout) {
 
 void pd_watch_close(void) {
   if (watch.board == NULL) return;
+  const bool shared = watch.world->size > 1;
   pd_watch_show("end");
   atomic_store(&watch.own->pid, 0); /* whoever still waits for this rank sees that it left in order */
-  MPI_Barrier(watch.node);
+  if (shared) MPI_Barrier(watch.node);
   atomic_store(&watch.stop, true);
   pthread_join(watch.thread, NULL);
+  board *held = watch.board;
   watch.own = NULL;
   watch.board = NULL;
-  MPI_Win_free(&watch.window);
-  MPI_Comm_free(&watch.node);
+  if (shared) {
+    MPI_Win_free(&watch.window);
+    MPI_Comm_free(&watch.node);
+  } else {
+    free(held);
+  }
 }

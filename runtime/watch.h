@@ -1,18 +1,20 @@
 /* Where every rank is, and what happens when one does not come: a board in memory that the ranks of a node share, on
- * which each says what it is doing, and a thread of each rank that reads it. A rank that is lost, or that all others wait
- * for longer than the time-out, ends the run with a report that names it; nothing waits for ever. Signals that ask a run
- * to end arrive here too. */
+ * which each says what it is doing, and a thread of each rank that reads it. A rank that is lost, or that all others
+ * wait for longer than the time-out, ends the run with a report that names it; nothing waits for ever. Signals that ask
+ * a run to end arrive here too. */
 #ifndef PD_WATCH_H
 #define PD_WATCH_H
 
-#include "world.h"
+#include "device.h"
 
 /* Limits how long MPI_Init may take: to be called before it, and with 0 after it. */
 void pd_watch_start_up(int64_t seconds);
 
-/* The board of this node and this rank's thread. Collective. Until then, and with one rank, nothing is watched but the
- * signals that ask for an end. */
+/* The board of this node and this rank's thread. Collective. Until then, and where one rank has no time-out (0),
+ * nothing is watched but the signals that ask for an end. */
 void pd_watch_open(const pd_world *world, int64_t timeout);
+/* The device that the thread asks whether what is queued can still end; NULL: none any more. */
+void pd_watch_device(const pd_device *device);
 /* This rank has nothing more to say and may be gone: no fault. Collective. */
 void pd_watch_close(void);
 

@@ -25,8 +25,17 @@ static void on_mpi_error(MPI_Comm *comm, int *code, ...) {
   pd_fail(PD_EXIT_PEER, "communication failed: %s", text);
 }
 
+void pd_world_report_errors(void) {
+  MPI_Errhandler handler;
+  MPI_Comm_create_errhandler(on_mpi_error, &handler);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, handler);
+  MPI_Comm_set_errhandler(MPI_COMM_SELF, handler);
+  MPI_Errhandler_free(&handler);
+}
+
 void pd_world_open(pd_world *world, const pd_program *program) {
   memset(world, 0, sizeof *world);
+  pd_world_report_errors();
   world->pp = program->pp;
   world->dp = program->dp;
   world->tp = program->tp;
@@ -40,13 +49,6 @@ void pd_world_open(pd_world *world, const pd_program *program) {
   MPI_Comm_split(world->all, world->pp_rank * world->tp + world->tp_rank, world->dp_rank, &world->replicas);
   MPI_Comm_split(world->all, world->pp_rank * world->dp + world->dp_rank, world->tp_rank, &world->tensor);
   here = world;
-  MPI_Errhandler handler;
-  MPI_Comm_create_errhandler(on_mpi_error, &handler);
-  MPI_Comm_set_errhandler(world->all, handler);
-  MPI_Comm_set_errhandler(world->pipe, handler);
-  MPI_Comm_set_errhandler(world->replicas, handler);
-  MPI_Comm_set_errhandler(world->tensor, handler);
-  MPI_Errhandler_free(&handler);
 }
 
 void pd_world_close(pd_world *world) {
@@ -91,8 +93,8 @@ _Noreturn void pd_fail(int code, const char *format, ...) {
   }
   if (is_first_to_fail(rank)) {
     if (here != NULL) {
-      fprintf(stderr, "error: rank %d (pp %d, dp %d, tp %d): %s\n", rank, here->pp_rank, here->dp_rank,
-              here->tp_rank, text);
+      fprintf(stderr, "error: rank %d (pp %d, dp %d, tp %d): %s\n", rank, here->pp_rank, here->dp_rank, here->tp_rank,
+              text);
     } else {
       fprintf(stderr, "error: %s\n", text);
     }

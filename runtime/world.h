@@ -9,7 +9,7 @@
 #include "program.h"
 
 typedef struct pd_world {
-  int rank, size;                    /* world rank = (pp_rank * dp + dp_rank) * tp + tp_rank */
+  int rank, size; /* world rank = (pp_rank * dp + dp_rank) * tp + tp_rank */
   int pp, dp, tp;
   int pp_rank, dp_rank, tp_rank;
   MPI_Comm all, pipe, replicas, tensor; /* same (dp,tp) by pp_rank; same (pp,tp) by dp_rank; same (pp,dp) by tp_rank */
@@ -34,12 +34,14 @@ enum {
   PD_EXIT_CUDA = 13           /* a call of CUDA, cuBLASLt, cuDNN or NCCL failed */
 };
 
+/* From now on an error of MPI's, in any communicator that is made later too, is one line and PD_EXIT_PEER. */
+void pd_world_report_errors(void);
 /* MPI must be initialised. Checks nothing about sizes: the caller has. */
 void pd_world_open(pd_world *world, const pd_program *program);
 void pd_world_close(pd_world *world);
 
-/* Prints "error: …" once for the whole run (the first failing rank speaks, naming itself when size > 1), ends all ranks,
- * exits with `code`. Callable from any rank at any time. */
+/* Prints "error: …" once for the whole run (the first failing rank speaks, naming itself when size > 1), ends all
+ * ranks, exits with `code`. Callable from any rank at any time. */
 _Noreturn void pd_fail(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Sum of doubles in rank order, small n. */

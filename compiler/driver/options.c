@@ -26,7 +26,7 @@ static const OptionRow rows[] = {
     {OPTION_MODEL, "--model", FORM_EQUALS, "NAME", "the model to compile when a file has several"},
     {OPTION_LIST_CONFIG, "--list-config", FORM_FLAG, NULL, "list what -D may set, with types and defaults"},
     {OPTION_TARGET, "--target", FORM_EQUALS, "TARGET", "host: C, MPI and a BLAS; cuda: NVIDIA GPUs, with NCCL (default:\n                         "
-     "cuda where its driver is present, else host)"},
+     "$PDC_TARGET, else cuda where its driver is present, else host)"},
     {OPTION_ARCH, "--arch", FORM_EQUALS, "ARCH", "cuda: an architecture to build for, such as sm_90; several with commas or\n                         "
      "repeated (default sm_80, sm_90, sm_100 and later ones)"},
     {OPTION_NO_MPI, "--no-mpi", FORM_FLAG, NULL, "cuda: a program of one rank that needs no MPI to build or to run"},
@@ -150,6 +150,14 @@ static int choose_archs(Arena *arena, const char *value, Options *o) {
   return o->archs.count ? -1 : usage_error("--arch=%s: name an architecture, such as sm_90", value);
 }
 
+/* `refusal` has a place for the value. */
+static int target_of(const char *value, const char *refusal, Target *target) {
+  if (strcmp(value, "cuda") == 0) *target = TARGET_CUDA;
+  else if (strcmp(value, "host") == 0) *target = TARGET_HOST;
+  else return usage_error(refusal, value);
+  return -1;
+}
+
 static int apply(Arena *arena, void *into, const OptionRow *row, const char *value) {
   Options *o = into;
   switch ((OptionId)row->id) {
@@ -174,10 +182,7 @@ static int apply(Arena *arena, void *into, const OptionRow *row, const char *val
   case OPTION_LIST_CONFIG: o->emit = EMIT_CONFIG; break;
   case OPTION_TARGET:
     o->target_given = true;
-    if (strcmp(value, "cuda") == 0) o->target = TARGET_CUDA;
-    else if (strcmp(value, "host") == 0) o->target = TARGET_HOST;
-    else return usage_error("--target=%s: no such target; choose host or cuda", value);
-    break;
+    return target_of(value, "--target=%s: no such target; choose host or cuda", &o->target);
   case OPTION_ARCH:
     o->cuda_option = arena_printf(arena, "--arch=%s", value);
     return choose_archs(arena, value, o);
@@ -252,6 +257,8 @@ static int choose_target(Arena *arena, Options *o) {
   if (o->cuda_option && o->target_given && o->target == TARGET_HOST)
     return usage_error("%s: that is for --target=cuda", o->cuda_option);
   if (o->target_given) return -1;
+  const char *usual = getenv("PDC_TARGET");
+  if (!o->cuda_option && usual && *usual) return target_of(usual, "PDC_TARGET=%s: no such target; choose host or cuda", &o->target);
   o->target = o->cuda_option ? TARGET_CUDA : toolchain_default_target(arena);
   if (o->target == TARGET_CUDA && o->emit == EMIT_PROGRAM && !o->cuda_option)
     fprintf(stderr, "pdc: building for cuda, whose driver is present; --target=host builds for the CPU\n");

@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -74,6 +75,7 @@ static void start(const Build *b, Step *step) {
   const uint32_t count = step->words.count;
   vec_push(b->arena, &step->words, NULL);
   step->words.count = count;
+  signal(SIGCHLD, SIG_DFL); /* who ignores it, as a parent may have asked, never hears how a command ended */
   step->process = fork();
   if (step->process != 0) return;
   const char *first = step->words.at[0];

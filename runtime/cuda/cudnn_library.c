@@ -7,6 +7,7 @@
 
 #define TEXT_OF(number) #number
 #define SONAME(major) "libcudnn.so." TEXT_OF(major)
+#define GRAPH_SONAME(major) "libcudnn_graph.so." TEXT_OF(major)
 
 pd_cudnn_library pd_cudnn;
 
@@ -22,6 +23,11 @@ static bool look_up(void *library, const char *name, void *into, char *why, size
 
 bool pd_cudnn_open(char *why, size_t why_size) {
   pd_cudnn_library found;
+  /* cuDNN itself ends the process where this part of it is missing */
+  if (dlopen(GRAPH_SONAME(CUDNN_MAJOR), RTLD_NOW | RTLD_LOCAL) == NULL) {
+    snprintf(why, why_size, "%s cannot be loaded: %s", GRAPH_SONAME(CUDNN_MAJOR), dlerror());
+    return false;
+  }
   void *const library = dlopen(SONAME(CUDNN_MAJOR), RTLD_NOW | RTLD_LOCAL);
   if (library == NULL) {
     snprintf(why, why_size, "%s cannot be loaded: %s", SONAME(CUDNN_MAJOR), dlerror());

@@ -9,10 +9,24 @@
 
 /* ---- errors ---- */
 
+static int exit_code_of(cudaError_t error) {
+  switch (error) {
+  case cudaErrorMemoryAllocation:
+    return PD_EXIT_DEVICE_MEMORY;
+  case cudaErrorInsufficientDriver:
+  case cudaErrorUnsupportedPtxVersion:
+  case cudaErrorSystemDriverMismatch:
+  case cudaErrorCompatNotSupportedOnDevice:
+    return PD_EXIT_DRIVER;
+  default:
+    return PD_EXIT_CUDA;
+  }
+}
+
 void pd_cuda_check(cudaError_t error, const char *call, const char *file, int line) {
   if (error == cudaSuccess) return;
-  pd_fail(PD_EXIT_CUDA, "%s failed with %s: %s (%s:%d)", call, cudaGetErrorName(error), cudaGetErrorString(error), file,
-          line);
+  pd_fail(exit_code_of(error), "%s failed with %s: %s (%s:%d)", call, cudaGetErrorName(error),
+          cudaGetErrorString(error), file, line);
 }
 
 void pd_nccl_check(ncclResult_t result, const char *call, const char *file, int line) {
@@ -28,9 +42,10 @@ void pd_cublas_check(cublasStatus_t status, const char *call, const char *file, 
 
 void pd_launch_failed(cudaError_t error, const char *kernel, const char *file, int line) {
   if (error == cudaErrorNoKernelImageForDevice) {
-    pd_fail(PD_EXIT_CUDA, "this program has no code for this device; compile it with --arch=sm_NN for its architecture");
+    pd_fail(PD_EXIT_CUDA,
+            "this program has no code for this device; compile it with --arch=sm_NN for its architecture");
   }
-  pd_fail(PD_EXIT_CUDA, "the launch of %s failed with %s: %s (%s:%d)", kernel, cudaGetErrorName(error),
+  pd_fail(exit_code_of(error), "the launch of %s failed with %s: %s (%s:%d)", kernel, cudaGetErrorName(error),
           cudaGetErrorString(error), file, line);
 }
 
@@ -88,7 +103,12 @@ static void choose_device(pd_device *device) {
 
 static void *pinned(int64_t bytes) {
   void *memory = NULL;
-  CUDA_CHECK(cudaMallocHost(&memory, (size_t)(bytes > 0 ? bytes : 1)));
+  const cudaError_t error = cudaMallocHost(&memory, (size_t)(bytes > 0 ? bytes : 1));
+  if (error == cudaErrorMemoryAllocation) {
+    pd_fail(PD_EXIT_MEMORY, "cannot allocate %lld bytes of the host's memory that CUDA may copy from",
+            (long long)bytes);
+  }
+  pd_cuda_check(error, "cudaMallocHost", __FILE__, __LINE__);
   memset(memory, 0, (size_t)bytes);
   return memory;
 }

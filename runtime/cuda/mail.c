@@ -6,7 +6,10 @@
  * ranks may have theirs in different orders; so have the sums of chunks. */
 #include "cuda/cuda.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+
+#include "watch.h"
 
 /* ---- communicators ---- */
 
@@ -68,6 +71,7 @@ static void close_links(pd_link *links, int count) {
 void pd_cuda_open_communicators(pd_device *device, const pd_pipeline *pipeline) {
   const pd_world *world = device->world;
   const int chunks = pipeline->chunk_count, copies = pipeline->copies > 1 ? chunks : 0;
+  pd_watch_show("start, the communicators of NCCL");
   device->tensor = join(world->tensor);
   device->replicas = join(world->replicas);
   device->pipe = join(world->pipe);
@@ -100,6 +104,25 @@ void pd_cuda_close_communicators(pd_device *device) {
   leave(device->tensor);
 }
 
+/* What NCCL has met since a communicator was made. Its kernels wait for ever for what a lost connection owes them. */
+static bool is_sound(ncclComm_t comm, char *why, size_t room) {
+  if (comm == NULL) return true;
+  ncclResult_t met = ncclSuccess;
+  const ncclResult_t result = ncclCommGetAsyncError(comm, &met);
+  if (result != ncclSuccess) met = result;
+  if (met == ncclSuccess || met == ncclInProgress) return true;
+  snprintf(why, room, "NCCL has failed: %s (%s)", ncclGetErrorString(met), ncclGetLastError(comm));
+  return false;
+}
+
+bool pd_device_sound(const pd_device *device, char *why, size_t room) {
+  bool sound =
+      is_sound(device->tensor, why, room) && is_sound(device->replicas, why, room) && is_sound(device->pipe, why, room);
+  for (int i = 0; sound && i < device->link_count; i++) sound = is_sound(device->links[i].comm, why, room);
+  for (int i = 0; sound && i < device->sum_count; i++) sound = is_sound(device->sums[i].comm, why, room);
+  return sound;
+}
+
 /* ---- messages between chunks ---- */
 
 struct pd_mail {
@@ -118,8 +141,13 @@ pd_mail *pd_mail_open(pd_device *device, int boundary, pd_direction direction, b
   if (slots == 0 || count == 0) return NULL;
   pd_mail *mail = malloc(sizeof *mail);
   if (mail == NULL) pd_fail(PD_EXIT_MEMORY, "out of memory");
-  *mail = (pd_mail){device, link_of(device, boundary, direction), sends, count, slots,
-                    malloc((size_t)slots * sizeof *mail->done), calloc((size_t)slots, sizeof *mail->under_way)};
+  *mail = (pd_mail){device,
+                    link_of(device, boundary, direction),
+                    sends,
+                    count,
+                    slots,
+                    malloc((size_t)slots * sizeof *mail->done),
+                    calloc((size_t)slots, sizeof *mail->under_way)};
   if (mail->done == NULL || mail->under_way == NULL) pd_fail(PD_EXIT_MEMORY, "out of memory");
   for (int64_t i = 0; i < slots; i++) CUDA_CHECK(cudaEventCreateWithFlags(&mail->done[i], cudaEventDisableTiming));
   return mail;

@@ -113,6 +113,11 @@ int64_t pd_device_bytes(const pd_device *device) {
   return device->bytes;
 }
 
+bool pd_device_sound(const pd_device *device, char *why, size_t room) {
+  (void)device, (void)why, (void)room; /* MPI says so itself */
+  return true;
+}
+
 const char *pd_device_name(const pd_device *device) {
   const char *set = device->f32 != NULL ? device->f32->set : device->f64->set;
   return strcmp(set, "ref") == 0 ? "ref kernels" : "host kernels";

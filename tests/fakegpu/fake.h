@@ -29,6 +29,7 @@
  *                             late    an operation of NCCL comes after the rank's next one of its kind
  *                             other   an operation of NCCL goes to another communicator of the rank
  *                             wide    cublasLtMatrixLayoutCreate: rows are 8 elements further apart
+ *   PD_FAKE_NCCL_LOST=N     from its Nth question on, ncclCommGetAsyncError finds ncclRemoteError
  *   PD_FAKE_RACES=1         operations that touch the same memory must be ordered (races.h; twins made for "races")
  *   PD_FAKE_THREADS=N       CPU threads that blocks of a kernel are spread over (1)
  *   PD_FAKE_BLOCKS=forward|reverse|seeded   order of blocks and warps of a kernel (seeded)

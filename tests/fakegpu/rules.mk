@@ -6,7 +6,7 @@ FAKE_SRC := $(wildcard tests/fakegpu/*.cpp)
 FAKE_OBJ := $(FAKE_SRC:tests/fakegpu/%.cpp=$(FAKE)/%.o)
 
 .PHONY: fakegpu
-fakegpu: $(FAKE)/libcudart.so.13 $(FAKE)/libcublasLt.so.13 $(FAKE)/libnccl.so.2 $(if $(CUDNN),$(FAKE)/libcudnn.so.9)
+fakegpu: $(FAKE)/libcudart.so.13 $(FAKE)/libcublasLt.so.13 $(FAKE)/libnccl.so.2 $(if $(CUDNN),$(FAKE)/libcudnn.so.9 $(FAKE)/libcudnn_graph.so.9)
 $(FAKE)/%.o: tests/fakegpu/%.cpp
 	@mkdir -p $(@D)
 	@[ -e $(CUDA)/include/cuda_runtime.h ] || { echo "the tests of the CUDA target need the CUDA toolkit; set CUDA=… (now $(CUDA))"; exit 1; }
@@ -23,6 +23,10 @@ $(FAKE)/libcublasLt.so.13: $(FAKE_LT_OBJ) tests/fakegpu/cublaslt/libcublasLt.map
 	  -L$(FAKE) -l:libcudart.so.13 -lopenblas
 $(FAKE)/libcudnn.so.9: $(FAKE_CUDNN_OBJ) $(FAKE)/libcudart.so.13
 	$(FAKE_CXX) -shared -Wl,-soname,$(@F) -Wl,--no-undefined -o $@ $(FAKE_CUDNN_OBJ) -L$(FAKE) -l:libcudart.so.13
+# a part of cuDNN, which programs only look for
+$(FAKE)/libcudnn_graph.so.9: tests/fakegpu/rules.mk
+	@mkdir -p $(@D)
+	$(FAKE_CXX) -shared -Wl,-soname,$(@F) -o $@ -x c++ /dev/null
 $(FAKE)/libnccl.so.2: $(FAKE_NCCL_OBJ) $(FAKE)/libcudart.so.13
 	$(FAKE_CXX) -shared -Wl,-soname,$(@F) -Wl,--no-undefined -o $@ $(FAKE_NCCL_OBJ) -L$(FAKE) -l:libcudart.so.13 $(shell $(MPICC) --showme:link)
 -include $(FAKE_OBJ:.o=.d) $(FAKE_LT_OBJ:.o=.d) $(FAKE_CUDNN_OBJ:.o=.d) $(FAKE_NCCL_OBJ:.o=.d)

@@ -7,7 +7,7 @@ import re
 import shutil
 
 import harness
-from harness import check, directory, pdc
+from harness import check, command, directory, pdc, read_program
 
 EXAMPLES = os.path.join(harness.ROOT, "examples")
 
@@ -214,6 +214,34 @@ def test_usage_errors():
                               (("--target=host", "--cxx=g++", "x.pd"), 2, "--cxx: that is for --target=cuda"), (("--print-cuda-requirements",), 0, "libnvrtc.so.13"), (("--print-cuda-requirements",), 0, "libnccl"), (("--explain=E0520",), 0, "memory"), (("--explain=E9999",), 2, "E9999")):
         result = pdc(*words)
         check(result.code == code and fact in result.text, "pdc %s: %s" % (" ".join(words), result.describe()))
+
+
+def test_usual_target():
+    """PDC_TARGET says what is built where no option does."""
+    for target, words, fact in (("host", (), "-lopenblas"), ("cuda", (), "-l:libcublasLt.so"), ("cuda", ("--target=host",), "-lopenblas"),
+                                ("host", ("--arch=sm_90",), "-l:libcublasLt.so"), ("", ("--target=cuda",), "-l:libcublasLt.so")):
+        result = pdc("-###", *words, os.path.join(harness.PROGRAMS, "mlp.pd"), environment={"PDC_TARGET": target})
+        check(result.code == 0 and fact in result.err, result.describe())
+    result = pdc("-###", os.path.join(harness.PROGRAMS, "mlp.pd"), environment={"PDC_TARGET": "tpu"})
+    check(result.code == 2 and "PDC_TARGET=tpu: no such target; choose host or cuda" in result.err, result.describe())
+
+
+def test_a_parent_that_ignores_its_children():
+    """A SIGCHLD that is ignored is inherited; commands and ranks are waited for all the same."""
+    ignoring = ["env", "--ignore-signal=CHLD"]
+    place = directory()
+    program = os.path.join(place, "program")
+    result = command([*ignoring, harness.PDC, "-O1", "-D", "parallel.pp=2", "-o", program, os.path.join(harness.PROGRAMS, "mlp.pd")], 60)
+    check(result.code == 0, result.describe())
+    result = command([*ignoring, program, "--steps=1", "--data=x=missing.npy,y=missing.npy"], 60, cwd=place)
+    check(result.code == 3, result.describe())
+
+
+def test_standard_output_that_is_full():
+    program = harness.build(read_program("mlp"))
+    for option in ("--plan", "--help", "--version"):
+        result = command(["bash", "-c", '"$0" %s >/dev/full' % option, program], 30)
+        check(result.code == 2 and "standard output: cannot write" in result.err, result.describe())
 
 
 def test_help_lists_every_option():

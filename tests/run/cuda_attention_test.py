@@ -48,10 +48,10 @@ def train_run(run, *options, environment=None, seed=0, steps=STEPS):
         build_cuda(source, defines, options=options), "--steps=%d" % steps, "--seed=3", seed=seed, data=data(), environment=environment))
 
 
-def broken():
+def broken(library="libcudnn.so.9"):
     """A folder whose libcudnn cannot be loaded, to stand before all others: programs compute by kernels of their own."""
     folder = directory()
-    with open(os.path.join(folder, "libcudnn.so.9"), "w") as file:
+    with open(os.path.join(folder, library), "w") as file:
         file.write("this is no library\n")
     return {"LD_LIBRARY_PATH": folder + ":" + fakegpu.LIBRARIES}
 
@@ -240,6 +240,7 @@ for run in RUNS[2:]:
     add("orders of streams: " + name_of(run), orders, run)
 add("without a graph: " + name_of(RUNS[0]), eager, RUNS[0])
 add("fallback: no library", falls_back, RUNS[2], "libcudnn.so.9 cannot be loaded", BROKEN) # of two ranks one speaks
+add("fallback: half of a library", falls_back, RUNS[0], "libcudnn_graph.so.9 cannot be loaded", broken("libcudnn_graph.so.9"))
 add("fallback: an old library", falls_back, RUNS[0], "cuDNN is of version 9.15.0 here, and 9.16 or later is needed", {"PD_FAKE_CUDNN_VERSION": "91500"})
 add("fallback: a plan with a large workspace", falls_back, RUNS[0], "are in the program's plan", {"PD_FAKE_CUDNN_WORKSPACE": "10000000"})
 

@@ -343,6 +343,8 @@ if not os.path.exists("/dev/nvidiactl"):
 add("an old driver", fails, 10, "CUDA 12.8", {"PD_FAKE_DRIVER": "12080"})
 add("no device", fails, 9, "no CUDA device", {"PD_FAKE_DEVICES": "0"})
 add("too few devices", fails, 11, "2 ranks run on this node, which has 1 CUDA device", {"PD_FAKE_DEVICES": "1"}, 2)
+add("a connection is lost", fails, 13, "NCCL has failed: ", # and the other rank waits for its sums for ever
+    {"PD_FAKE_NCCL_LOST": "5", "PD_FAKE_MISTAKE": "drop:ncclAllReduce:1@1"}, 2)
 add("too little device memory", fails, 12, "bytes on the device", {"PD_FAKE_MEMORY": "1M"})
 for option in ("--kernels=ref", "--threads=2"):
     add("an option of the host: " + option, fails, 2, "this program runs on a CUDA device", {}, 1, (option,))

@@ -136,11 +136,19 @@ def test_stopped():
     run.check_message(r"no rank of this node has moved for 6 s", r"rank 2 \(pp 1, dp 0, tp 0\) was last seen [\d.]+ s ago " + POSITION, "its process is stopped", "waits for")
 
 
-def exits(place):
-    """A library that ends rank 1 with status 0 when told."""
+def shim_of(place, text):
+    """A library to preload."""
     source, library = os.path.join(place, "shim.c"), os.path.join(place, "shim.so")
     with open(source, "w") as file:
-        file.write("""#define _GNU_SOURCE
+        file.write(text)
+    result = harness.command(["cc", "-shared", "-fPIC", "-o", library, source, "-lpthread"], 30)
+    check(result.code == 0, result.describe())
+    return library
+
+
+def exits(place):
+    """Ends rank 1 with status 0 when told."""
+    return shim_of(place, """#define _GNU_SOURCE
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -156,9 +164,30 @@ __attribute__((constructor)) static void begin(void) {
   if (rank && strcmp(rank, "1") == 0) pthread_create(&thread, NULL, wait_for_it, NULL);
 }
 """ % place)
-    result = harness.command(["cc", "-shared", "-fPIC", "-o", library, source, "-lpthread"], 30)
-    check(result.code == 0, result.describe())
-    return library
+
+
+def hangs(place):
+    """The program's own thread goes nowhere after a second."""
+    return shim_of(place, """#define _GNU_SOURCE
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+static pthread_t whole;
+static void for_ever(int number) {
+  for (;;) pause();
+}
+static void *hang(void *unused) {
+  sleep(1);
+  pthread_kill(whole, SIGRTMIN);
+  return unused;
+}
+__attribute__((constructor)) static void begin(void) {
+  pthread_t thread;
+  whole = pthread_self();
+  signal(SIGRTMIN, for_ever);
+  pthread_create(&thread, NULL, hang, NULL);
+}
+""")
 
 
 def test_exits_early():
@@ -183,6 +212,17 @@ def test_out_of_memory():
         harness.write_npy(os.path.join(place, name + ".npy"), harness.Random(3).reals((64, 64), "F32"))
     result = harness.command(["bash", "-c", 'ulimit -v 4000000; exec "$0" --steps=1 --timeout=6 --data=%s' % place, program], LIMIT)
     check(result.code == 8 and result.err.count("error:") == 1 and re.search(r"cannot allocate the \d+ bytes", result.err), result.describe())
+
+
+def test_one_rank_alone():
+    """It is watched where it has a time-out."""
+    program = harness.build(PROGRAM.replace("parallel < pp=2; dp=2; >", ""))
+    place = directory()
+    for name in "xy":
+        harness.write_npy(os.path.join(place, name + ".npy"), harness.Random(3).reals((64, 64), "F32"))
+    result = harness.command([program, "--steps=100000000", "--quiet", "--timeout=2", "--data=" + place], LIMIT, environment={"LD_PRELOAD": hangs(place)})
+    check(result.code == 6 and result.err.count("error:") == 1, result.describe())
+    check(re.search(r"no rank of this node has moved for 2 s \(--timeout\): rank 0 \(pp 0, dp 0, tp 0\) is in step \d+", result.err), result.describe())
 
 
 def test_slow_is_not_dead():
