@@ -33,14 +33,21 @@ SHARED_OBJ := $(patsubst %,$(BUILD)/compiler/shared/%.o,layout walk schedule)
 
 # the runtime of the cuda target, where there is a CUDA toolkit to build it with
 CUDA ?= /usr/local/cuda
+# Python's packages have NCCL and cuDNN in folders beside CUDA's, Debian's among the system's headers
+header = $(firstword $(wildcard $(CUDA)/include/$(1) $(CUDA)/../$(2)/include/$(1) /usr/include/$(1) /usr/include/x86_64-linux-gnu/$(1)))
+NCCL := $(call header,nccl.h,nccl)
+ifneq ($(wildcard $(CUDA)/include/cublasLt.h),)
+ifeq ($(NCCL),)
+$(info the CUDA target is left out: there is a toolkit in $(CUDA), but no nccl.h there or in /usr/include (Debian and Ubuntu: libnccl-dev))
+endif
+endif
 # attention by cuDNN, which programs open when they start, where its headers are; lib/pdc/cudnn says so to pdc
-CUDNN := $(firstword $(wildcard $(CUDA)/include/cudnn.h $(CUDA)/../cudnn/include/cudnn.h))
+CUDNN := $(call header,cudnn.h,cudnn)
 CUDA_SRC := $(filter-out $(if $(CUDNN),,$(wildcard runtime/cuda/attention*.c) runtime/cuda/cudnn_library.c),$(wildcard runtime/cuda/*.c))
 CUDA_OBJ := $(CUDA_SRC:%.c=$(BUILD)/%.o)
 SINGLE_OBJ := $(patsubst %.c,$(BUILD)/single/%.o,$(wildcard runtime/*.c) $(CUDA_SRC) runtime/kernels/ref.c)
-# Python's packages have NCCL and cuDNN in folders beside CUDA's
 CUDA_INC = -isystem $(CUDA)/include $(patsubst %,-isystem %,$(wildcard $(CUDA)/../nccl/include $(CUDA)/../cudnn/include))
-CUDA_LIB = $(if $(and $(CUDA),$(wildcard $(CUDA)/include/cublasLt.h)),$(BUILD)/lib/pdc/libpdrt_cuda.a $(BUILD)/lib/pdc/libpdrt_cuda_single.a $(if $(CUDNN),$(BUILD)/lib/pdc/cudnn))
+CUDA_LIB = $(if $(and $(CUDA),$(NCCL),$(wildcard $(CUDA)/include/cublasLt.h)),$(BUILD)/lib/pdc/libpdrt_cuda.a $(BUILD)/lib/pdc/libpdrt_cuda_single.a $(if $(CUDNN),$(BUILD)/lib/pdc/cudnn))
 
 COMPILER_INC = -Icompiler -I$(BUILD)/gen -Iruntime
 RUNTIME_INC = -Iruntime

@@ -98,7 +98,7 @@ def main():
         os.environ["TEST_SLOTS"] = slots
         passed, failed = run(build, chosen)
     if left_out:
-        print("left out, as there is no CUDA toolkit (say where with make CUDA=…): " + " ".join(left_out))
+        print("left out, as there is no CUDA toolkit with NCCL (say where with make CUDA=…): " + " ".join(left_out))
     print("%d passed, %d failed" % (passed, failed))
     return 1 if failed or not passed else 0
 

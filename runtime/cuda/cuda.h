@@ -48,6 +48,7 @@ struct pd_device {
   int result_count, tensors;
   int sets;             /* of squares and counts: updates of a list, at least 1 */
   int values_used;      /* of those of updates, in this pass */
+  bool norm_there;      /* on the host: close_pass has brought it with the results */
   bool masters_changed; /* by the host: the model's copies of the weights are old */
   /* the recorded step */
   bool records; /* PDC_CUDA_GRAPH is not 0 */

@@ -75,6 +75,7 @@ void pd_device_close_pass(pd_device *device, double *results) {
   CUDA_CHECK(cudaMemcpyAsync(device->values, device_values(device), sizeof *device->values, cudaMemcpyDeviceToHost,
                              device->compute));
   CUDA_CHECK(cudaStreamSynchronize(device->compute));
+  device->norm_there = true;
   memcpy(results, device->results, (size_t)bytes);
 }
 
@@ -101,6 +102,7 @@ void pd_device_frame(const pd_device *device, pd_frame *frame) {
  * launched from then on. */
 
 bool pd_device_begin_step(pd_device *device) {
+  device->norm_there = false;
   if (device->graph != NULL) {
     CUDA_CHECK(cudaGraphLaunch(device->graph, device->compute));
     return false;
@@ -163,6 +165,7 @@ void pd_device_add_squares(pd_device *device, int set, int index, bool split, in
 }
 
 void pd_device_decide(pd_device *device, int set) {
+  device->norm_there = false;
   double *squares = (double *)at(device, device->layout->squares) + (int64_t)set * device->tensors;
   const size_t count = (size_t)device->tensors;
   if (device->tensor != NULL) {
@@ -177,7 +180,9 @@ void pd_device_decide(pd_device *device, int set) {
 
 double pd_device_norm(pd_device *device, int set) {
   (void)set; /* that of the last decision */
-  pd_device_read(device, device->values, device_values(device), (int64_t)sizeof *device->values);
+  if (!device->norm_there) {
+    pd_device_read(device, device->values, device_values(device), (int64_t)sizeof *device->values);
+  }
   return device->values->norm;
 }
 

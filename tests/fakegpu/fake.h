@@ -11,7 +11,7 @@
  * Environment, read at the first call:
  *   PD_FAKE_SEED=N          order of what streams leave open (0: as late as possible, only what a wait demands)
  *   PD_FAKE_SEED=1-21       these seeds in turn, the next one at every wait of the program; recordings say which seed a
- *                           graph is launched at. A program that waits twice a step meets all of an odd number
+ *                           graph is launched at: a training program waits once a step
  *   PD_FAKE_RECORD=FILE     the ordered list of calls, a line each; `%r` in FILE becomes the MPI rank
  *   PD_FAKE_KERNELS=A.so:B.so   twins of the program's kernels, made by g++ (device.h)
  *   PD_FAKE_DEVICES=N       number of devices (1); 0: cudaErrorNoDevice
