@@ -38,6 +38,11 @@ static const char *real_name(const Writer *w) {
   return w->program->real_bytes == 8 ? "f64" : w->program->real_bytes == 2 ? "bf16" : "f32";
 }
 
+/* Of sums of gradients, and of what stays exact inside an operation. */
+static const char *wide_name(const Writer *w) {
+  return w->program->real_bytes == 8 ? "f64" : "f32";
+}
+
 static int chunk_of_unit(const Writer *w, int64_t unit) {
   int chunk = 0;
   while (unit >= w->pipeline->first_unit[chunk + 1]) chunk++;
@@ -368,6 +373,7 @@ typedef struct Operation {
   const char *op, *tensor;      /* tensor NULL: bucket number `bucket` */
   int64_t bucket, bytes, count; /* count: times a step, 0 where once is meant and not said */
   const char *after;
+  bool narrow; /* in the precision of the computations, else of sums */
 } Operation;
 
 static void write_operation(Writer *w, Operation operation) {
@@ -378,7 +384,7 @@ static void write_operation(Writer *w, Operation operation) {
     json_put_string(json, "tensor", operation.tensor);
   else
     json_put_integer(json, "bucket", operation.bucket);
-  json_put_string(json, "dtype", real_name(w));
+  json_put_string(json, "dtype", operation.narrow ? real_name(w) : wide_name(w));
   json_put_integer(json, "bytes", operation.bytes);
   if (operation.count > 0) json_put_integer(json, "count", operation.count);
   json_put_string(json, "after", operation.after);
@@ -474,9 +480,12 @@ static void write_list(Writer *w, const Id *ops, uint32_t op_count, int64_t time
     Collective made[2];
     int count = collectives_of(w->input->graph, w->input->config, ops[i], made);
     for (int k = 0; k < count; k++)
-      write_operation(
-          w, (Operation){
-                 .op = made[k].op, .tensor = made[k].tensor, .bytes = made[k].bytes, .count = times, .after = after});
+      write_operation(w, (Operation){.op = made[k].op,
+                                     .tensor = made[k].tensor,
+                                     .bytes = made[k].bytes,
+                                     .count = times,
+                                     .after = after,
+                                     .narrow = !made[k].wide});
   }
 }
 

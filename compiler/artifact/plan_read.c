@@ -190,6 +190,17 @@ static bool read_layers(PlanReader *reader, const json_t *layers, int chunk, Run
   return true;
 }
 
+/* 0 for a name that is none of ours. */
+static int64_t item_bytes(const char *dtype) {
+  static const struct {
+    const char *name;
+    int64_t bytes;
+  } types[] = {{"f64", 8}, {"f32", 4}, {"bf16", 2}};
+  for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+    if (strcmp(dtype, types[i].name) == 0) return types[i].bytes;
+  return 0;
+}
+
 /* The messages that the lists hold and those that `sends` describes are the same. */
 static bool read_sends(PlanReader *reader, const json_t *sends, int chunk, const bool *sent) {
   bool described[2] = {false, false}; /* F, B */
@@ -197,7 +208,7 @@ static bool read_sends(PlanReader *reader, const json_t *sends, int chunk, const
     const json_t *send = json_array_get(sends, i);
     int64_t to = whole(send, "to_chunk"), elements = elements_of(json_object_get(send, "shape"));
     const char *dtype = json_string_value(json_object_get(send, "dtype"));
-    int64_t size = strcmp(dtype, "f64") == 0 ? 8 : strcmp(dtype, "f32") == 0 ? 4 : 0, bytes;
+    int64_t size = item_bytes(dtype), bytes;
     if (to != chunk + 1 && to != chunk - 1)
       WRONG(reader, "$.chunks[%d].sends[%zu].to_chunk is %lld, no neighbour", chunk, i, (long long)to);
     if (size && (elements < 0 || __builtin_mul_overflow(elements, size, &bytes) || bytes != whole(send, "bytes")))

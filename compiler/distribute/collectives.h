@@ -9,6 +9,7 @@ typedef struct Collective {
   const char *tensor; /* the user's name for it */
   int64_t bytes;      /* of the buffer on one rank, afterwards */
   bool gathers;       /* no sum: it moves half of the bytes */
+  bool wide;          /* in f32 where the program computes in bf16 */
 } Collective;
 
 /* The collectives that one run of operation `op` makes, in order: writes up to two, returns how many. */

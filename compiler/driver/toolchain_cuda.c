@@ -237,8 +237,8 @@ int build_cuda(const Build *b, const char *output) {
   }
   const char *archive = arena_printf(b->arena, "%s/libpdrt_cuda%s.a", b->library, b->options->no_mpi ? "_single" : "");
   if (!file_exists(archive)) {
-    fprintf(stderr, "pdc: this pdc was built where no CUDA toolkit was, and has no runtime for --target=cuda; build it again "
-                    "with CUDA=DIRECTORY\n");
+    fprintf(stderr, "pdc: this pdc was built where no CUDA toolkit with NCCL was, and has no runtime for --target=cuda; build it "
+                    "again with CUDA=DIRECTORY\n");
     return EXIT_USAGE;
   }
   return b->options->nvrtc ? build_by_nvrtc(b, archive, output) : build_by_nvcc(b, archive, output);
@@ -247,7 +247,7 @@ int build_cuda(const Build *b, const char *output) {
 void toolchain_print_requirements(Arena *arena) {
   const char *cuda = toolchain_cuda(arena), *libraries = toolchain_cuda_libraries(arena);
   printf("CUDA 13 is looked for in $CUDA_HOME, beside the nvcc of PATH, and in /usr/local/cuda; now %s.\n"
-         "To build, a C compiler, MPI (not with --no-mpi), the headers of CUDA, and\n"
+         "To build, a C compiler, MPI (not with --no-mpi), jansson, libmd, zlib, the headers of CUDA, and\n"
          "  --cuda-compiler=nvcc   nvcc 13 ($PDC_NVCC, there in bin, or of PATH) and a C++17 compiler that it accepts\n"
          "  --cuda-compiler=nvrtc  " NVRTC_NAME " ($PDC_NVRTC, in %s, or of LD_LIBRARY_PATH) and a C++17 compiler;\n"
          "                         Python's packages nvidia-cuda-nvrtc, -cuda-runtime, -cuda-crt, -cublas and -nccl-cu13 have all\n"
@@ -256,7 +256,9 @@ void toolchain_print_requirements(Arena *arena) {
          "  libcublasLt.so.13  540 MB matrix products\n"
          "  libnccl.so.2       220 MB collectives and messages between devices\n"
          "  libmpi             start-up and the host's control (not with --no-mpi)\n"
-         "The program looks for the first three in %s; LD_LIBRARY_PATH comes before that.\n",
+         "  libjansson, libmd, libz, libgomp, libstdc++\n"
+         "The program looks for the first three in %s, then where the system has libraries; LD_LIBRARY_PATH comes\n"
+         "before both.\n",
          cuda, libraries, libraries);
   size_t length = 0;
   const char *cudnn = has_cudnn(arena) ? read_whole(arena, arena_printf(arena, "%s/cudnn", toolchain_library(arena)), &length) : NULL;

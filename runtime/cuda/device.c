@@ -95,7 +95,7 @@ static void choose_device(pd_device *device) {
   free(all);
   MPI_Comm_free(&node);
   device->arch = properties.major * 10 + properties.minor;
-  device->fuses = properties.major == 9; /* measured by others: slower on sm_80 and sm_120 */
+  device->fuses = properties.major == 9; /* which is faster on others is not measured */
   snprintf(device->name, sizeof device->name, "%.200s, sm_%d%d", properties.name, properties.major, properties.minor);
 }
 

@@ -216,6 +216,26 @@ def test_usage_errors():
         check(result.code == code and fact in result.text, "pdc %s: %s" % (" ".join(words), result.describe()))
 
 
+def test_precisions_of_messages():
+    """In a bf16 program gradients are summed in f32, and so is what a divided cross-entropy sums."""
+    layout = {"precision.compute": "bf16", "parallel.pp": 2, "parallel.dp": 2, "parallel.tp": 2, "global": 24}
+    text = harness.emit("plan", read_program("gpt"), layout, options=("--target=cuda",))
+    plan = json.loads(text)
+    found = {}
+    for communicator in plan["communicators"]:
+        for operation in communicator["operations"]:
+            found.setdefault((communicator["axis"], operation.get("tensor", "bucket")), set()).add(operation["dtype"])
+    check(found == {("pp", "wte"): {"f32"}, ("dp", "bucket"): {"f32"}, ("dp", "wte"): {"f32"}, ("tp", "gather"): {"bf16"}, ("tp", "contract"): {"bf16"},
+                    ("tp", "d_add"): {"bf16"}, ("tp", "row_max"): {"f32"}, ("tp", "sums"): {"f32"}}, "precisions: %s" % found)
+    place = directory()
+    for change, code in ((0, 0), (2, 1)):
+        plan["chunks"][0]["sends"][0]["bytes"] += change
+        with open(os.path.join(place, "plan.json"), "w") as file:
+            file.write(harness.canonical(plan))
+        result = pdc("certify", os.path.join(place, "plan.json"))
+        check(result.code == code and ("bytes is" in result.text) == bool(code), result.describe())
+
+
 def test_usual_target():
     """PDC_TARGET says what is built where no option does."""
     for target, words, fact in (("host", (), "-lopenblas"), ("cuda", (), "-l:libcublasLt.so"), ("cuda", ("--target=host",), "-lopenblas"),
