@@ -141,13 +141,8 @@ pd_mail *pd_mail_open(pd_device *device, int boundary, pd_direction direction, b
   if (slots == 0 || count == 0) return NULL;
   pd_mail *mail = malloc(sizeof *mail);
   if (mail == NULL) pd_fail(PD_EXIT_MEMORY, "out of memory");
-  *mail = (pd_mail){device,
-                    link_of(device, boundary, direction),
-                    sends,
-                    count,
-                    slots,
-                    malloc((size_t)slots * sizeof *mail->done),
-                    calloc((size_t)slots, sizeof *mail->under_way)};
+  *mail = (pd_mail){device, link_of(device, boundary, direction), sends, count, slots,
+                    malloc((size_t)slots * sizeof *mail->done), calloc((size_t)slots, sizeof *mail->under_way)};
   if (mail->done == NULL || mail->under_way == NULL) pd_fail(PD_EXIT_MEMORY, "out of memory");
   for (int64_t i = 0; i < slots; i++) CUDA_CHECK(cudaEventCreateWithFlags(&mail->done[i], cudaEventDisableTiming));
   return mail;

@@ -43,11 +43,12 @@ ENVIRONMENT = {
     "PDC_TARGET": "host", # on a machine with a GPU too
     "PDC_MEMORY": "nan", # what is read before it is written shows (runtime/device.h)
 }
-if shutil.which("ld.gold"): # libraries of thirty megabytes are among what a program is linked with: a third of ld's time
+if shutil.which("ld.gold"): # it takes a third of ld's time for a program: libraries of thirty megabytes are linked with it
     ENVIRONMENT["OMPI_CC"] = (os.environ.get("OMPI_CC") or "gcc") + " -fuse-ld=gold"
 # what pdc holds at its end is not lost; locks are those of MPI: their order is not looked at
 SANITIZER_OPTIONS = {
-    "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:handle_segv=1", "UBSAN_OPTIONS": "print_stacktrace=1",
+    "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:handle_segv=1:verify_asan_link_order=0", # tests preload libraries
+    "UBSAN_OPTIONS": "print_stacktrace=1",
     "TSAN_OPTIONS": "halt_on_error=1:detect_deadlocks=0:suppressions=" + os.path.join(ROOT, "tests", "fakegpu", "thread-sanitizer.supp"),
 }
 if os.environ.get("SANITIZE"):
