@@ -146,9 +146,9 @@ $(BUILD)/runtime/%.o: runtime/%.c
 
 # unit tests: one Criterion program a file, linked with the compiler (without its main) and the runtime
 UNIT := $(patsubst tests/unit/%.c,$(BUILD)/tests/unit/%,$(wildcard tests/unit/*_test.c))
-$(BUILD)/tests/unit/%: tests/unit/%.c $(filter-out $(BUILD)/compiler/driver/main.o,$(COMPILER_OBJ)) $(LIB)/libpdrt.a
+$(BUILD)/tests/unit/%: tests/unit/%.c $(wildcard tests/unit/*.h) $(filter-out $(BUILD)/compiler/driver/main.o,$(COMPILER_OBJ)) $(LIB)/libpdrt.a
 	@mkdir -p $(@D)
-	$(MPICC) $(CSTD) -O1 -g $(WARN) $(COMPILER_INC) -Itests -o $@ $^ -lcriterion $(PDC_LIBS) $(LINK)
+	$(MPICC) $(CSTD) -O1 -g $(WARN) $(COMPILER_INC) -Itests -o $@ $(filter-out %.h,$^) -lcriterion $(PDC_LIBS) $(LINK)
 
 include tests/fakegpu/rules.mk
 

@@ -3,44 +3,9 @@
  * bits for every number of threads. The file includes itself for the parts that exist per real type (PD_R). */
 #ifndef PD_R
 
-#include "kernels/kernels.h"
-#include "random.h"
+#include "unit/kernels_help.h"
 
-#include <criterion/criterion.h>
-#include <math.h>
-#include <stdint.h>
-#include <stdlib.h>
 #include <string.h>
-
-enum { GUARD = 16 }; /* elements after every buffer that nothing may write */
-
-static uint64_t draws;
-static const pd_kernels_f64 *ref;
-
-static double between(double low, double high) {
-  return low + (high - low) * (double)pd_uniform_at(5, 6, draws++);
-}
-
-static int64_t pick(int64_t low, int64_t high) { /* both included */
-  return low + (int64_t)(between(0, 1) * (double)(high - low + 1));
-}
-
-static void *bag[4096];
-static int bag_count;
-
-static void *hold(size_t bytes) {
-  cr_assert(bag_count < (int)(sizeof bag / sizeof *bag));
-  return bag[bag_count++] = malloc(bytes + 1);
-}
-
-static void let_go(void) {
-  while (bag_count > 0) free(bag[--bag_count]);
-}
-
-static void start(void) {
-  ref = pd_kernels_select_f64("ref");
-  pd_kernels_threads(2);
-}
 
 static double *numbers(int64_t n) { /* that a float has */
   double *x = hold(sizeof *x * (size_t)n);
@@ -251,18 +216,7 @@ Test(images, gradients, .init = start, .fini = let_go) {
 
 #else /* ---- per real type ---- */
 
-static PD_R *F(copy_of)(int64_t n, const double *x) { /* guarded; x NULL: NaN, so that what is not written shows */
-  PD_R *y = hold(sizeof *y * (size_t)(n + GUARD));
-  for (int64_t i = 0; i < n; i++) y[i] = x == NULL ? (PD_R)NAN : (PD_R)x[i];
-  for (int64_t i = n; i < n + GUARD; i++) y[i] = (PD_R)12345;
-  return y;
-}
-
-static double *F(wide)(int64_t n, const PD_R *x) {
-  double *y = hold(sizeof *y * (size_t)n);
-  for (int64_t i = 0; i < n; i++) y[i] = (double)x[i];
-  return y;
-}
+#include "kernels_numbers.inc.h"
 
 static void F(expect)(const char *what, const pd_image_window *v, int64_t n, const PD_R *got, const double *want,
                       double tol) {

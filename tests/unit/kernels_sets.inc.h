@@ -1,24 +1,12 @@
 /* Tests of the sets of kernels of one real type, PD_R, against ref in f64: F(name) adds the type's suffix, SUITE names
  * the tests, UNIT is the type's rounding. kernels_test.c includes this once for each type. */
 
+#include "kernels_numbers.inc.h"
+
 static double *F(draw)(int64_t n, double low, double high) { /* numbers that PD_R has */
   double *x = hold(sizeof *x * (size_t)n);
   for (int64_t i = 0; i < n; i++) x[i] = (double)(PD_R)between(low, high);
   return x;
-}
-
-/* a guarded copy; x NULL: NaN everywhere, so that what is not written shows */
-static PD_R *F(copy_of)(int64_t n, const double *x) {
-  PD_R *y = hold(sizeof *y * (size_t)(n + GUARD));
-  for (int64_t i = 0; i < n; i++) y[i] = x == NULL ? (PD_R)NAN : (PD_R)x[i];
-  for (int64_t i = n; i < n + GUARD; i++) y[i] = (PD_R)12345;
-  return y;
-}
-
-static double *F(wide)(int64_t n, const PD_R *x) {
-  double *y = hold(sizeof *y * (size_t)n);
-  for (int64_t i = 0; i < n; i++) y[i] = (double)x[i];
-  return y;
 }
 
 /* Every element within tol * (|want| + scale), where scale is the largest |want|, or `least` if that is more: the size

@@ -3,55 +3,17 @@
  * the same bits for every number of threads, losses of a split class axis, draws that do not depend on the split.
  * kernels_sets.inc.h has what is tested for each real type.
  */
-#include "kernels/kernels.h"
 #include "kernels/math.h"
-#include "random.h"
+#include "unit/kernels_help.h"
 
-#include <criterion/criterion.h>
-#include <math.h>
 #include <omp.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#define GUARD 16 /* elements after every buffer that nothing may write */
-
-/* ---- draws and memory of a test ---- */
-
-static uint64_t draws;
-
-static double between(double low, double high) {
-  return low + (high - low) * (double)pd_uniform_at(11, 22, draws++);
-}
-
-static int64_t pick(int64_t low, int64_t high) { /* both included */
-  return low + (int64_t)(between(0, 1) * (double)(high - low + 1));
-}
-
 static bool coin(void) {
   return between(0, 1) < 0.5;
-}
-
-static void *bag[4096];
-static int bag_count;
-
-static void *hold(size_t bytes) {
-  cr_assert(bag_count < (int)(sizeof bag / sizeof *bag));
-  return bag[bag_count++] = malloc(bytes + 1);
-}
-
-static void let_go(void) {
-  while (bag_count > 0) free(bag[--bag_count]);
-}
-
-static const pd_kernels_f64 *ref;
-
-static void start(void) {
-  ref = pd_kernels_select_f64("ref");
-  pd_kernels_threads(2);
 }
 
 /* ---- shapes ---- */

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "semantic/semantic.h"
+#include "unit/gpt3_program.h"
 
 #ifndef PDC_BUILD_ROOT
 #define PDC_BUILD_ROOT "."
@@ -98,40 +99,8 @@ static void expect_shape(const Graph *graph, Id value, const char *shape) {
 
 /* ---- the programs of the language reference ---- */
 
-static const char gpt[] =
-    "import \"std/nn.pd\" as nn;\n"
-    "config const layers = 96, global = 1536;\n"
-    "dim batch = global, seq = 2048, heads = 96, head = 128, embed = heads * head, ffn = 4 * embed;\n"
-    "dim vocab = roundup(50257, 128 * parallel.tp);\n"
-    "parallel < pp=8; dp=64; tp=8; >\n"
-    "shard < batch=dp; heads=tp; ffn=tp; vocab=tp; >\n"
-    "schedule < kind=interleaved; chunks=2; microbatch=1; recompute=selective; >\n"
-    "optimizer < kind=adamw; lr=cosine(6e-5, 6e-6, warmup=375M, end=260B); beta=(0.9, 0.95);\n"
-    "            decay=0.1; clip=1.0; >\n"
-    "precision < compute=bf16; master=f32; reduce=f32; >\n"
-    "data < train=\"pile/train.bin\"; seed=1234; >\n"
-    "block attention(x: [batch, seq, embed]) -> [batch, seq, embed] {\n"
-    "  param wq: [embed, heads, head], wk: [embed, heads, head], wv: [embed, heads, head];\n"
-    "  param bq: [heads, head] = 0, bk: [heads, head] = 0, bv: [heads, head] = 0;\n"
-    "  param wo: [heads, head, embed] = normal(0.02 / sqrt(2 * layers)), bo: [embed] = 0;\n"
-    "  return sdpa(x @ wq + bq, x @ wk + bk, x @ wv + bv, causal=true) @ wo + bo;\n"
-    "}\n"
-    "block mlp(x: [batch, seq, embed]) -> [batch, seq, embed] {\n"
-    "  param w1: [embed, ffn], b1: [ffn] = 0, w2: [ffn, embed], b2: [embed] = 0;\n"
-    "  return gelu(x @ w1 + b1) @ w2 + b2;\n"
-    "}\n"
-    "model gpt3(tokens: i32[batch, seq], targets: i32[batch, seq]) {\n"
-    "  param wte: [vocab, embed], wpe: [seq, embed];\n"
-    "  x = gather(wte, tokens) + wpe;\n"
-    "  repeat layers {\n"
-    "    x = x + attention(nn.layernorm(x));\n"
-    "    x = x + mlp(nn.layernorm(x));\n"
-    "  }\n"
-    "  loss xent(nn.layernorm(x) @ transpose(wte), targets);   // tied with the embedding\n"
-    "}\n";
-
 Test(semantic, gpt_segments_and_wires) {
-  Result r = compile(gpt);
+  Result r = compile(gpt3_program);
   Graph *g = graph_of(&r);
   expect_segments(g, "embedding*1 layers*96 loss*1");
   cr_assert_eq(g->wires.count, 2);
@@ -163,7 +132,7 @@ Test(semantic, gpt_segments_and_wires) {
 }
 
 Test(semantic, gpt_params_and_config) {
-  Result r = compile(gpt);
+  Result r = compile(gpt3_program);
   Graph *g = graph_of(&r);
   cr_assert_eq(g->params.count, 2 + 16 + 2);
   const Param *wte = param_named(g, "wte");
@@ -572,7 +541,7 @@ Test(semantic, list_config) {
 }
 
 Test(semantic, printed_graph_is_readable) {
-  Result r = compile(gpt);
+  Result r = compile(gpt3_program);
   Text text = {.arena = r.arena};
   graph_print(graph_of(&r), &text);
   cr_assert(strstr(text.at, "segment layers trips 96"));
@@ -582,7 +551,7 @@ Test(semantic, printed_graph_is_readable) {
 }
 
 Test(semantic, the_verifier_sees_damage) {
-  Result r = compile(gpt);
+  Result r = compile(gpt3_program);
   Graph *g = graph_of(&r);
   Op *op = &g->ops.at[1];
   uint8_t offset = op->offset[1];
